@@ -25,8 +25,7 @@ def foretold(module: nn.Module, x: Tensor, sizes: Iterable[int], memory: float =
     """Return the seconds of both ends of the spectrum for each of several numbers of samples that fit into memory.
 
     The matrix takes the operations that :meth:`gnlib.GaussNewton.cost` counts, at the speed of the faster of two
-    probes; the eigenvalues take the cube of its size. The module is taken in evaluation mode, on some samples: more
-    than one where one is over in no time.
+    probes on some samples; the eigenvalues take the cube of its size.
     """
     network = network_of(module, x, mode="eval", memory=memory)
     first, second = (cost_of([network], memory) for _ in range(2))  # the first one warms up

@@ -20,10 +20,7 @@ def draw(
     column: str,
     kinds: Iterable[str] = ("kept",),
 ) -> None:
-    """Draw the trainings of a network, each a line in the colour of what is pruned, paler where less of it is.
-
-    Of the `kinds` of columns of the Jacobian, "kept" is solid and "all" is dotted.
-    """
+    """Draw the trainings of a network, paler where less is pruned; by kept columns solid, by all dotted."""
     most = most_pruned(found, network).values()
     for training, rows in found.items():
         if training.network == network:

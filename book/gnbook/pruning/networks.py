@@ -12,11 +12,10 @@ from gnbook.shared.networks import Attention, PatchTransformer
 
 
 class VGG(nn.Module):
-    """Convolutions of 3 x 3 pixels with batch normalisation and ReLU, some maxima over 2 x 2, and a linear layer.
+    """Convolutions of 3 x 3 pixels with batch normalisation and ReLU, some maxima ("M") over 2 x 2, a linear layer.
 
-    Simonyan and Zisserman (2015), with batch normalisation and a single linear layer, as is usual for images of 32 x 32
-    pixels. The default has five layers, the first four convolutions of VGG11. `layers` has the number of channels of
-    each convolution, and "M" for each maximum.
+    Simonyan and Zisserman (2015), with a single linear layer, as is usual for images of 32 x 32 pixels. The default has
+    the first four convolutions of VGG11.
     """
 
     def __init__(

@@ -29,10 +29,7 @@ class Training(NamedTuple):
 
 
 def trainings(rows: Iterable[Row]) -> dict[Training, list[Row]]:
-    """Return the rows of each training, all seeds together, without those at other rates, losses and precisions.
-
-    Networks come in alphabetical order, prunings in the order of `PRUNINGS`, fractions from the smallest on.
-    """
+    """Return the rows of each training, all seeds together, without those at other rates, losses and precisions."""
     found: dict[Training, list[Row]] = defaultdict(list)
     for row in rows:
         if all(row.get(column, value) == value for column, value in SETTING.items()):
@@ -60,10 +57,7 @@ def path(rows: Iterable[Row], column: str, columns: str = "kept") -> tuple[list[
 
 
 def late_loss(rows: Iterable[Row]) -> float:
-    """Return the mean loss at the end of one training: of the last tenth of its epochs, of the last quarter if short.
-
-    Short are those of less than 100 epochs. Losses zigzag, and the last one may be a spike.
-    """
+    """Return the mean loss over the last tenth of the epochs of one training, the last quarter if less than 100."""
     epochs, losses = path(rows, "loss")
     since = (0.9 if epochs[-1] >= 100 else 0.75) * epochs[-1]
     return float(np.mean([loss for epoch, loss in zip(epochs, losses, strict=True) if epoch >= since]))

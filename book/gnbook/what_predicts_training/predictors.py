@@ -54,18 +54,10 @@ class Start:
     def predictors(self, goals: Sequence[float], generator: torch.Generator) -> dict[str, float]:
         r"""Return every predictor but those after real steps, which depend on the optimiser; see :meth:`after`.
 
-        - `kappa`, `largest`, `smallest`, `trace_over_largest`, `effective_rank`: of the kernel (:func:`of_spectrum`);
-          `kappa_loss`: of the loss's own matrix (:meth:`gnlib.GaussNewton.loss_gram`)
-        - `alignment`, `weighted_residual`: where targets and residual lie in the kernel (:mod:`.spectral`)
-        - `drift`: how far the kernel moves while the loss falls (:func:`.curvature.drift`, along plain gradients)
-        - `sharpness`: the largest eigenvalue of the Hessian of the loss (:func:`.curvature.sharpness`)
-        - `gradient_quotient`, `naswot`, `zico`, `synflow`, `te_nas`, `chi_1`: :mod:`.zero_cost`
-        - `parameters`, `initial_loss`, `gradient_norm`: what anybody could say
-        - `forecast_<goal>`, `forecast_kp_<goal>`, each goal written as by `f"{goal:g}"`: the fewest steps of the linear
-          model (:func:`.forecasts.fewest_steps`) with :attr:`kernel`, and with :attr:`preconditioned`
-
-        What is not defined is nan. The module is in the mode in which it is trained, and is computed with in double
-        precision.
+        They are of the functions of :mod:`.spectral`, :mod:`.curvature` and :mod:`.zero_cost`. `kappa_loss` is of the
+        loss's own matrix, `forecast_<goal>` and `forecast_kp_<goal>` are of :func:`.forecasts.fewest_steps` with
+        :attr:`kernel` and with :attr:`preconditioned`. What is not defined is nan. The module is in the mode in which
+        it is trained.
         """
         network, kernel, residual = self.networks[0], self.kernel, self.residual
         initial = self.loss.value(self.outputs)
