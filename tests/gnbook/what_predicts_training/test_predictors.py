@@ -5,13 +5,16 @@ import math
 import numpy as np
 import pytest
 import torch
+from gnbook.what_predicts_training.curvature import drift
 from gnbook.what_predicts_training.forecasts import HORIZON, fewest_steps
 from gnbook.what_predicts_training.predictors import Start
 from gnbook.what_predicts_training.zero_cost import chi_1, naswot, synflow, te_nas, zico
 from torch import nn
 from torch.nn import functional
 
-from gnlib.jacobian.trial import network_of
+from gnlib.jacobian.gram import gram_of
+from gnlib.jacobian.passes import vjp
+from gnlib.jacobian.trial import network_of, networks_of
 from tests.strategies import gaussian
 
 N, K = 6, 3
@@ -44,8 +47,8 @@ def draws():
     return torch.Generator().manual_seed(0)
 
 
-def whole(net, x, loss, ahead=0.0):
-    """Return gradient, Jacobian, Gauss-Newton matrix and Hessian, after a step of descent, from dense derivatives."""
+def whole(net, x, loss):
+    """Return gradient, Jacobian, Gauss-Newton matrix and Hessian of a loss, from dense derivatives."""
     function, y = LOSSES[loss]
     theta = nn.utils.parameters_to_vector(net.parameters()).detach()
     shapes = {name: p.shape for name, p in net.named_parameters()}
@@ -59,7 +62,6 @@ def whole(net, x, loss, ahead=0.0):
     def of_theta(theta):
         return function(outputs(theta).view(N, K), y)
 
-    theta = theta - ahead * torch.func.grad(of_theta)(theta)
     jacobian = torch.func.jacrev(outputs)(theta)
     second = torch.autograd.functional.hessian  # that of torch.func is off for the weights of BatchNorm
     curvature = second(lambda f: function(f.view(N, K), y), outputs(theta))
@@ -89,8 +91,6 @@ def test_what_derivatives_of_the_whole_batch_say(loss, norm):
     values = values[values > 1e-10 * values[0]]
     squares = (basis[:, : len(values)].mT @ torch.autograd.grad(initial, outputs)[0].flatten()).square()
     own = torch.linalg.eigvalsh(matrix)
-    moved = whole(net, x, loss, ahead=1e-5)[1]
-    velocity = (moved @ moved.mT / N - kernel).norm() / 1e-5
     expected = {
         "gradient_norm": gradient.norm(),
         "initial_loss": initial,
@@ -107,9 +107,29 @@ def test_what_derivatives_of_the_whole_batch_say(loss, norm):
         {name: value.item() for name, value in expected.items()}, rel=1e-5
     )
     assert found["sharpness"] == pytest.approx(torch.linalg.eigvalsh(hessian)[-1].item(), rel=1e-3)
-    drift = initial / gradient.square().sum() * velocity / kernel.norm()
-    assert found["drift"] == pytest.approx(drift.item(), rel=0.05)
     assert found["alignment"] == pytest.approx(aligned(kernel, loss), rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+@pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
+def test_the_drift_is_the_derivative_of_the_kernel(scale):
+    module = seeded(lambda: nn.Linear(3, 8), nn.Tanh, lambda: nn.Linear(8, 2))
+    x, y = torch.randn(5, 3).double(), scale * torch.randn(5, 2).double()
+    networks = networks_of(module, x)
+    residual = module(x).detach() - y
+    gradient, loss = vjp(networks, 4.0)(residual), float(residual.square().sum() / 10)
+    found = drift(networks, gram_of(networks, 4.0), loss, gradient, 4.0)
+
+    def kernel(parameters):
+        jacobian = torch.func.jacrev(lambda p: torch.func.functional_call(module, p, x).flatten())(parameters)
+        flat = torch.cat([j.flatten(1) for j in jacobian.values()], 1)
+        return flat @ flat.mT / len(x)
+
+    parameters = {name: p.detach() for name, p in module.named_parameters()}
+    back = {name: -g for name, g in gradient.items()}
+    value, velocity = torch.func.jvp(kernel, (parameters,), (back,))
+    time = loss / sum(float(g.square().sum()) for g in gradient.values())
+    assert found == pytest.approx(float(time * velocity.norm() / value.norm()), rel=0.05)
 
 
 @both
