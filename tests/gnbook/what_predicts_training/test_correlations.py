@@ -38,7 +38,7 @@ def test_correlations_are_those_of_scipy(seed):
     }
     for statistic, value in expected.items():
         found = correlate({"p": predictor}, steps, FAMILIES, given=given, statistic=statistic, draws=1)
-        assert found.value("p") == pytest.approx(value, abs=1e-10)
+        assert found.value("p") == pytest.approx(value, abs=1e-10 if statistic is partial else 1e-12)
         if statistic is pooled:
             assert found.draws[0, 0] == pytest.approx(rank(predictor[chosen], steps[chosen]), abs=1e-12)
 

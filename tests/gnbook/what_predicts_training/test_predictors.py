@@ -8,6 +8,7 @@ import torch
 from gnbook.what_predicts_training.curvature import drift
 from gnbook.what_predicts_training.forecasts import HORIZON, fewest_steps
 from gnbook.what_predicts_training.predictors import Start
+from gnbook.what_predicts_training.spectral import of_spectrum
 from gnbook.what_predicts_training.zero_cost import chi_1, naswot, synflow, te_nas, zico
 from torch import nn
 from torch.nn import functional
@@ -96,18 +97,26 @@ def test_what_derivatives_of_the_whole_batch_say(loss, norm):
         "initial_loss": initial,
         "largest": values[0],
         "trace_over_largest": values.sum() / values[0],
-        "effective_rank": torch.special.entr(values / values.sum()).sum().exp(),
-        "gradient_quotient": ((gradient - hessian @ gradient) / away - 1).abs().mean(),
         "smallest": values[-1],
         "kappa": values[0] / values[-1],
-        "kappa_loss": own[-1] / own[own > 1e-10 * own[-1]][0],
         "weighted_residual": values[0] * (squares / values).sum() / squares.sum(),
     }
     assert {name: found[name] for name in expected} == pytest.approx(
-        {name: value.item() for name, value in expected.items()}, rel=1e-5
+        {name: value.item() for name, value in expected.items()}, rel=1e-9
     )
+    quotient = ((gradient - hessian @ gradient) / away - 1).abs().mean().item()
+    assert found["gradient_quotient"] == pytest.approx(quotient, rel=1e-6)
+    assert found["kappa_loss"] == pytest.approx((own[-1] / own[own > 1e-10 * own[-1]][0]).item(), rel=1e-5)
     assert found["sharpness"] == pytest.approx(torch.linalg.eigvalsh(hessian)[-1].item(), rel=1e-3)
     assert found["alignment"] == pytest.approx(aligned(kernel, loss), rel=1e-9)
+
+
+def test_a_spectrum_with_zeros():
+    found = of_spectrum(torch.tensor([-1e-17, 0.0, 0.1, 0.4, 0.5], dtype=torch.float64))
+    assert (found["kappa"], found["smallest"], found["largest"]) == (5.0, 0.1, 0.5)
+    entropy = -sum(share * math.log(share) for share in (0.1, 0.4, 0.5))
+    assert found["effective_rank"] == pytest.approx(math.exp(entropy), rel=1e-12)
+    assert found["trace_over_largest"] == pytest.approx(2.0, rel=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script")
