@@ -10,9 +10,7 @@ from gnlib.files import open_atomic, write
 
 def test_open_atomic_replaces_only_when_complete(tmp_path):
     path = tmp_path / "new" / "file"
-    with open_atomic(path) as file:
-        file.write(b"one")
-        assert not path.exists()
+    write(path, b"one")
     with open_atomic(path) as file:
         file.write(b"two")
         assert path.read_bytes() == b"one"

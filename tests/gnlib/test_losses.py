@@ -1,62 +1,108 @@
-"""Losses and their roots against automatic differentiation, and what wrong targets are told."""
+"""Losses and their roots against automatic differentiation; what wrong targets and what is no function are told."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+from gnlib import GaussNewton
 from gnlib.losses import loss_of
 from tests.gnlib.derivatives import assert_plain_derivatives
 
-
-def outputs(n=5, k=4, scale=1.0, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(n, k, generator=generator, dtype=torch.float64)
-
-
-def classes(n=5, k=4):
-    return torch.arange(n) % k
+N, K = 6, 4
+WEIGHTS = torch.tensor([1.0, 0.3, 3.1, 0.7])
+METRIC = torch.tensor([[2.0, 0.1, 0.0, 0.2], [0.1, 1.0, 0.3, 0.0], [0.0, 0.3, 1.7, 0.0], [0.2, 0.0, 0.0, 0.9]])
+CLASSES = torch.arange(N) % K
 
 
-def probabilities(n=5, k=4):
-    return outputs(n, k, seed=1).softmax(1)
+def normal(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+F, NUMBERS, TARGETS = normal(N, K), normal(N, K, seed=1, dtype=torch.float32), normal(N, K, seed=2)
+PROBABILITIES = TARGETS.softmax(1)
 
 
 def smooth(f, y):
     return (f - y).pow(4).sum() / len(f) + functional.huber_loss(f, y)
 
 
+class Focal(nn.Module):
+    """A module with a buffer in single precision, which indexes it and casts as under mixed precision."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("alpha", WEIGHTS.clone())
+
+    def forward(self, f, y):
+        logs = functional.log_softmax(f.float(), 1).gather(1, y[:, None])[:, 0]
+        return -(self.alpha[y] * (0.1 + (1 - logs.exp())) * logs).mean()
+
+
+def focal(f, y):
+    logs = f.log_softmax(1).gather(1, y[:, None])[:, 0]
+    return -(WEIGHTS.double()[y] * (0.1 + (1 - logs.exp())) * logs).mean()
+
+
+def metric(f, y):
+    return torch.einsum("na,ab,nb->", f - y, METRIC.to(f.dtype), f - y.to(f.dtype)) / N
+
+
+def halved(f, y):
+    return (f - y).square().sum() / (2 * len(f))
+
+
 CASES = {  # loss, targets, and the same written out for plain autograd
-    "numbers": ("mse", outputs(seed=2), lambda f, y: (f - y).square().sum() / (2 * len(f))),
-    "squared error of classes": (
-        "mse",
-        classes(),
-        lambda f, y: (f - functional.one_hot(y, 4)).square().sum() / (2 * len(f)),
-    ),
-    "classes": ("cross_entropy", classes(), functional.cross_entropy),
+    "numbers": ("mse", TARGETS, halved),
+    "squared error of classes": ("mse", CLASSES, lambda f, y: halved(f, functional.one_hot(y, K))),
+    "classes": ("cross_entropy", CLASSES, functional.cross_entropy),
     "one-hot": (
         "cross_entropy",
-        functional.one_hot(classes(), 4),
+        functional.one_hot(CLASSES, K),
         lambda f, y: functional.cross_entropy(f, y.double()),
     ),
-    "soft": ("cross_entropy", probabilities(), functional.cross_entropy),
-    "torch's squared error": (nn.MSELoss(), outputs(seed=2), nn.MSELoss()),
-    "weighted classes": (
-        nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0, 4.0]).double()),
-        classes(),
-        nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0, 4.0]).double()),
-    ),
-    "smoothed labels": (
-        nn.CrossEntropyLoss(label_smoothing=0.1),
-        classes(),
-        nn.CrossEntropyLoss(label_smoothing=0.1),
-    ),
+    "soft": ("cross_entropy", PROBABILITIES, functional.cross_entropy),
+    "torch's squared error": (nn.MSELoss(), TARGETS, nn.MSELoss()),
+    "smoothed labels": (nn.CrossEntropyLoss(label_smoothing=0.1), CLASSES, nn.CrossEntropyLoss(label_smoothing=0.1)),
     "binary": (
         functional.binary_cross_entropy_with_logits,
-        probabilities(),
+        PROBABILITIES,
         functional.binary_cross_entropy_with_logits,
     ),
-    "fourth powers": (smooth, outputs(seed=2), smooth),
+    "fourth powers": (smooth, TARGETS, smooth),
+}
+IN_SINGLE_PRECISION = {  # as they are written for training, and written out in double precision
+    "weights of classes": (
+        nn.CrossEntropyLoss(weight=WEIGHTS),
+        CLASSES,
+        lambda f, y: functional.cross_entropy(f, y, WEIGHTS.double()),
+    ),
+    "huber": (nn.HuberLoss(delta=0.7), NUMBERS, lambda f, y: functional.huber_loss(f, y.double(), delta=0.7)),
+    "probabilities": (
+        lambda f, y: functional.binary_cross_entropy(f.sigmoid(), y),
+        NUMBERS.sigmoid(),
+        lambda f, y: functional.binary_cross_entropy_with_logits(f, y.double()),
+    ),
+    "weights of positives": (
+        nn.BCEWithLogitsLoss(pos_weight=WEIGHTS),
+        (NUMBERS > 0).float(),
+        lambda f, y: functional.binary_cross_entropy_with_logits(f, y.double(), pos_weight=WEIGHTS.double()),
+    ),
+    "a metric": (lambda f, y: torch.einsum("na,ab,nb->", f - y, METRIC, f - y) / N, NUMBERS, metric),
+    "a cast to half": (
+        lambda f, y: functional.cross_entropy(f.to(torch.bfloat16), y),
+        CLASSES,
+        functional.cross_entropy,
+    ),
+    "buffers": (Focal(), CLASSES, focal),
+    "a pair of targets": (
+        lambda f, y: (y[1][:, None] * (f - y[0]).square()).sum() / N,
+        (NUMBERS, torch.arange(1.0, N + 1) / 7),
+        lambda f, y: (y[1].double()[:, None] * (f - y[0].double()).square()).sum() / N,
+    ),
 }
 
 
@@ -64,12 +110,32 @@ CASES = {  # loss, targets, and the same written out for plain autograd
 @pytest.mark.parametrize("name", CASES)
 def test_derivatives_are_those_of_plain_autograd(name, scale):
     loss, y, plain = CASES[name]
-    assert_plain_derivatives(loss, y, plain, outputs(scale=scale), rtol=1e-12, atol=1e-14)
+    assert_plain_derivatives(loss, y, plain, scale * F, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", IN_SINGLE_PRECISION)
+def test_a_loss_is_computed_in_double_precision(name):
+    loss, y, plain = IN_SINGLE_PRECISION[name]
+    assert_plain_derivatives(loss, y, plain, F.clone(), rtol=1e-11, atol=1e-13)
+
+
+def test_a_loss_with_weights_is_that_of_the_network():
+    torch.manual_seed(0)
+    net, x = nn.Linear(4, K), torch.randn(N, 4)
+    found = GaussNewton(net, x, CLASSES, nn.CrossEntropyLoss(weight=WEIGHTS)).forecast(rate=0.1, steps=5).losses
+    net, losses = net.double(), []
+    for _ in range(6):
+        loss = functional.cross_entropy(net(x.double()), CLASSES, WEIGHTS.double())
+        losses.append(loss.item())
+        with torch.no_grad():
+            for p, g in zip(net.parameters(), torch.autograd.grad(loss, [*net.parameters()]), strict=True):
+                p -= 0.1 * g
+    assert found.tolist() == pytest.approx(losses, rel=1e-12)
 
 
 def test_the_root_of_cross_entropy_has_one_column_less():
-    assert loss_of("cross_entropy", None, outputs()).root(outputs()).shape == (5, 4, 3)
-    assert loss_of(nn.CrossEntropyLoss(), classes(), outputs()).root(outputs()).shape == (5, 4, 3)
+    for loss, y in (("cross_entropy", None), (nn.CrossEntropyLoss(), CLASSES)):
+        assert loss_of(loss, y, F).root(F).shape == (N, K, K - 1)
 
 
 def test_a_network_that_is_sure_loses_no_digits():
@@ -82,38 +148,129 @@ def test_a_network_that_is_sure_loses_no_digits():
             torch.testing.assert_close(squared, (p / (1 + p) ** 2).expand(2), rtol=1e-12, atol=0)
 
 
+class Counted(nn.Module):
+    """Count calls in a buffer, on which the loss does not depend."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, f, y):
+        self.calls += 1
+        return functional.mse_loss(f, y)
+
+
+def test_a_loss_is_left_as_it_is():
+    loss, weighted = Counted(), nn.CrossEntropyLoss(weight=WEIGHTS.clone())
+    assert loss_of(loss, NUMBERS, F).root(F).shape == (N, K, K)
+    loss_of(weighted, CLASSES, F).gradient(F)
+    assert loss.calls == 0 and weighted.weight.dtype == torch.float32 == torch.get_default_dtype()
+
+
+def test_noise_of_a_fixed_seed_is_none():
+    def seeded(f, y):
+        return functional.mse_loss(f, y + torch.randn(y.shape, generator=torch.Generator().manual_seed(3)))
+
+    expected = functional.mse_loss(F, NUMBERS.double() + normal(N, K, seed=3)).item()
+    assert loss_of(seeded, NUMBERS, F).value(F) == pytest.approx(expected, rel=1e-12)
+
+
 BAD = {
-    "name": ("hinge", classes(), ValueError, "loss is 'hinge'; 'mse'"),
-    "number": (3, classes(), TypeError, "loss is of type int"),
-    "list": ("mse", [1, 2], TypeError, "y is of type list"),
-    "shape": ("mse", outputs(5, 3), ValueError, r"y has shape \(5, 3\); classes \(5,\) or targets \(5, 4\)"),
-    "length": ("cross_entropy", classes(6), ValueError, r"y has shape \(6,\)"),
-    "column": ("cross_entropy", classes()[:, None], ValueError, r"classes have no second axis: y.squeeze\(1\)"),
-    "range": ("cross_entropy", classes() + 1, ValueError, "classes from 1 to 4; of 4 outputs, 0 to 3 were expected"),
-    "negative class": ("cross_entropy", -classes(), ValueError, "classes from -3 to 0"),
-    "float classes": ("cross_entropy", classes().double(), TypeError, r"classes are integers, y.long\(\)"),
-    "sum": ("cross_entropy", 2 * probabilities(), ValueError, "row . adds up to 2"),
-    "negative": ("cross_entropy", outputs(), ValueError, "an entry is -"),
-    "not a number": ("mse", outputs() * torch.nan, ValueError, "y has 20 entries that are NaN"),
-    "no targets": (nn.MSELoss(), None, ValueError, "y is missing"),
+    "name": ("hinge", CLASSES, "loss is 'hinge'; 'mse'"),
+    "number": (3, CLASSES, "loss is of type int"),
+    "a class": (nn.CrossEntropyLoss, CLASSES, r"loss is the class CrossEntropyLoss; pass an instance of it, CrossEnt"),
+    "list": ("mse", [1, 2], "y is of type list"),
+    "shape": ("mse", TARGETS[:, :3], rf"y has shape \({N}, 3\); classes \({N},\) or targets \({N}, {K}\)"),
+    "length": ("cross_entropy", CLASSES[1:], rf"y has shape \({N - 1},\)"),
+    "column": ("cross_entropy", CLASSES[:, None], r"classes have no second axis: y.squeeze\(1\)"),
+    "range": ("cross_entropy", CLASSES + 1, "classes from 1 to 4; of 4 outputs, 0 to 3 were expected"),
+    "negative class": ("cross_entropy", -CLASSES, "classes from -3 to 0"),
+    "float classes": ("cross_entropy", CLASSES.double(), r"classes are integers, y.long\(\)"),
+    "sum": ("cross_entropy", 2 * PROBABILITIES, "row . adds up to 2"),
+    "negative": ("cross_entropy", F, "an entry is -"),
+    "not a number": ("mse", F * torch.nan, "y has 24 entries that are NaN"),
+    "no targets": (nn.MSELoss(), None, "y is missing"),
+}
+GENERATOR, LEARNT = torch.Generator().manual_seed(0), nn.Linear(4, K)
+
+
+class Centred(nn.Module):
+    """A running centre of the outputs, as in self-distillation, and a temperature that is learnt, if it is one."""
+
+    def __init__(self, temperature):
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(K))
+        self.logit_scale = nn.Parameter(torch.zeros(()), requires_grad=temperature)
+
+    def forward(self, f, y):
+        value = functional.cross_entropy((f - self.centre) * self.logit_scale.exp(), y)
+        if not self.logit_scale.requires_grad:
+            self.centre = 0.9 * self.centre + 0.1 * f.detach().mean(0)
+        return value
+
+
+def in_single_precision(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (f.float() - y.float()).square().mean()
+
+
+NO_FUNCTIONS = {
+    "label noise": (
+        lambda f, y: functional.cross_entropy(f, torch.where(torch.rand(N) < 0.01, 0, y)),
+        CLASSES,
+        "draws random numbers",
+    ),
+    "noise of NumPy": (
+        lambda f, y: functional.cross_entropy(f + torch.as_tensor(np.random.randn(N, K)), y),  # noqa: NPY002
+        CLASSES,
+        "draws random numbers",
+    ),
+    "noise of Python": (lambda f, y: functional.mse_loss(f, y) * (1 + random.random()), NUMBERS, "draws random"),
+    "noise of a generator": (
+        lambda f, y: functional.mse_loss(f, y + torch.randn(y.shape, generator=GENERATOR)),
+        NUMBERS,
+        "draws random numbers",
+    ),
+    "a running centre": (Centred(False), CLASSES, "changes from call to call"),
+    "a temperature": (Centred(True), CLASSES, "depends on logit_scale beside the outputs"),
+    "a penalty": (
+        lambda f, y: functional.mse_loss(f, y) + 0.1 * sum(p.square().sum() for p in LEARNT.parameters()),
+        NUMBERS,
+        r"depends on a tensor of shape \(4, 4\) and .* pass optimizer=torch.optim.SGD\(..., weight_decay=...\)",
+    ),
+    "an argmax": (lambda f, y: (f.argmax(1) != y).double().mean(), CLASSES, "in a way that can be differentiated"),
+    "other shapes": (
+        lambda f, y: functional.cross_entropy(f, y[:-1]),
+        CLASSES,
+        r"loss fails on outputs of shape \(6, 4\), in double precision, with y of shape \(6,\) and torch.int64",
+    ),
+    "other types": (lambda f, y: functional.nll_loss(f, y.float()), CLASSES, "loss fails on outputs of shape"),
 }
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("name", BAD)
-def test_what_wrong_targets_are_told(name):
-    loss, y, error, message = BAD[name]
+@pytest.mark.parametrize("name", BAD | NO_FUNCTIONS)
+def test_what_wrong_targets_and_no_functions_of_the_outputs_are_told(name):
+    loss, y, message = (BAD | NO_FUNCTIONS)[name]
+    error = TypeError if name in ("number", "a class", "list", "float classes") else ValueError
     with pytest.raises(error, match=message):
-        loss_of(loss, y, outputs())
+        loss_of(loss, y, F)
+
+
+@pytest.mark.bad_input
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_single_precision_out_of_sight_is_refused():
+    with pytest.raises(ValueError, match="lower precision than double where it cannot be changed"):
+        loss_of(torch.jit.script(in_single_precision), NUMBERS, F)
 
 
 BAD_CURVATURE = {
     "none": (nn.L1Loss(), "has no second derivative"),
     "linear": (lambda f, y: f.sum(), "has no second derivative"),
-    "once": (lambda f, y: nn.MultiMarginLoss()(f, classes()), "cannot be differentiated twice"),
+    "log-probabilities": (lambda f, y: nn.NLLLoss()(f, CLASSES), "for NLLLoss of log-probabilities 'cross_entropy'"),
+    "once": (lambda f, y: nn.MultiMarginLoss()(f, CLASSES), "cannot be differentiated twice"),
     "concave": (lambda f, y: -(f - y).square().mean(), "convex"),
     "samples": (lambda f, y: (f - y).square().sum().square(), "is no sum over the samples"),
-    "many": (nn.MSELoss(reduction="none"), r"a tensor of shape \(5, 4\); one number"),
+    "many": (nn.MSELoss(reduction="none"), r"a tensor of shape \(6, 4\); one number"),
     "number": (lambda f, y: 1.0, "loss returned float"),
     "root": (lambda f, y: ((f - f.detach()).abs() + 0.0).pow(1.5).mean(), "NaN or infinite"),
 }
@@ -124,4 +281,4 @@ BAD_CURVATURE = {
 def test_what_a_loss_without_curvature_is_told(name):
     loss, message = BAD_CURVATURE[name]
     with pytest.raises(ValueError, match=message):
-        loss_of(loss, outputs(seed=2), outputs()).root(outputs())
+        loss_of(loss, TARGETS, F).root(F)

@@ -27,53 +27,29 @@ def close(actual, expected):
 
 
 @shapes
-def test_dense_is_the_sum_of_kronecker_products(terms, k, d, r):
-    op = kronecker_sum(terms, k, d, r)
+def test_dense_and_products_are_those_of_the_sum_of_kronecker_products(terms, k, d, r):
+    op, x = kronecker_sum(terms, k, d, r), normal(4, k, r, seed=5)
     close(op.dense(), matrix(op))
-
-
-@shapes
-@pytest.mark.parametrize("columns", [(), (1,), (5,)])
-def test_matmul_is_the_product_with_the_dense_matrix(terms, k, d, r, columns):
-    op = kronecker_sum(terms, k, d, r)
     symmetric = KroneckerSum(op.left + op.left.mT, op.right + op.right.mT, op.basis)
-    v = normal(k * d, *columns, seed=4)
-    close(symmetric.matmul(v), matrix(symmetric) @ v)
-    close(symmetric @ v, matrix(symmetric) @ v)
-
-
-@shapes
-@pytest.mark.parametrize("batch", [1, 4])
-def test_apply_multiplies_each_matrix_from_both_sides(terms, k, d, r, batch):
-    op, x = kronecker_sum(terms, k, d, r), normal(batch, k, r, seed=5)
-    right = op.right + op.right.mT  # the factors on that side have to be symmetric
-    expected = torch.stack([sum(c @ m @ s for c, s in zip(op.left, right, strict=True)) for m in x])
-    close(apply_kronecker_sum(op.left, right, x), expected)
-
-
-def test_an_operator_says_what_it_is():
-    op = kronecker_sum(2, 3, 5, 4)
-    assert op.shape == (15, 15)
-    assert op.dtype == torch.float64
-    assert op.device == op.left.device
-    assert repr(op) == "KroneckerSum(shape=(15, 15), dtype=torch.float64, device=cpu)"
+    for columns in ((), (1,), (5,)):
+        v = normal(k * d, *columns, seed=4)
+        close(symmetric.matmul(v), matrix(symmetric) @ v)
+    expected = torch.stack([sum(c @ m @ s for c, s in zip(op.left, symmetric.right, strict=True)) for m in x])
+    close(apply_kronecker_sum(op.left, symmetric.right, x), expected)  # right factors have to be symmetric
+    close(apply_kronecker_sum(op.left, symmetric.right, x[:1]), expected[:1])
 
 
 def test_scipy_sees_the_same_operator():
     op = kronecker_sum(2, 3, 5, 4)
+    assert repr(op) == "KroneckerSum(shape=(15, 15), dtype=torch.float64, device=cpu)"
     op = KroneckerSum(op.left + op.left.mT, op.right + op.right.mT, op.basis)
     there, v = op.to_scipy(), normal(15, 2, seed=4)
-    assert (
-        isinstance(there, scipy.sparse.linalg.LinearOperator) and there.shape == (15, 15) and there.dtype == np.float64
-    )
-    np.testing.assert_allclose(there @ v.numpy(), (op @ v).numpy(), rtol=1e-14)
-    np.testing.assert_allclose(there @ v[:, 0].numpy(), (op @ v[:, 0]).numpy(), rtol=1e-14)
+    assert isinstance(there, scipy.sparse.linalg.LinearOperator)
+    assert (there.shape, there.dtype) == ((15, 15), np.float64)
+    for vector in (v, v[:, 0]):
+        np.testing.assert_allclose(there @ vector.numpy(), (op @ vector).numpy(), rtol=1e-14)
     largest = torch.linalg.eigvalsh(op.dense())[-1].item()
     assert scipy.sparse.linalg.eigsh(there, 1, which="LA", return_eigenvectors=False).item() == pytest.approx(largest)
-
-
-@pytest.mark.bad_input
-@pytest.mark.parametrize("rows", [14, 16, 1])
-def test_a_vector_of_another_size_is_refused(rows):
-    with pytest.raises(ValueError, match=rf"The vector has {rows} rows; .* \(15, 15\) takes 15"):
-        kronecker_sum(2, 3, 5, 4) @ torch.ones(rows, 2, dtype=torch.float64)
+    for rows in (14, 16, 1):
+        with pytest.raises(ValueError, match=rf"The vector has {rows} rows; .* \(15, 15\) takes 15"):
+            op @ torch.ones(rows, 2, dtype=torch.float64)

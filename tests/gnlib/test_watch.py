@@ -41,14 +41,11 @@ def test_it_measures_the_network_of_now_every_so_many_steps():
     assert len({found["largest_eigenvalue"] for _, found in log}) == 3
 
 
-def test_without_targets_the_largest_eigenvalue_alone():
+@pytest.mark.bad_input
+def test_without_targets_the_largest_eigenvalue_alone_and_no_steps_are_refused():
     log = []
     found = Watch(X, log=lambda *entry: log.append(entry))(network(), 0)
     assert sorted(found) == ["largest_eigenvalue", "stable_rate"] and log == [(found, 0)]
-
-
-@pytest.mark.bad_input
-def test_no_steps_are_refused():
     with pytest.raises(ValueError, match="every is 0; a whole number of at least 1"):
         Watch(X, Y, every=0)
 
