@@ -22,21 +22,6 @@ class Objective:
 
     A module lends its tensors, and is left as it is. Two calls tell whether the loss is random, changes from call to
     call, or depends on parameters that are trained, which nothing that is derived by the outputs knows of.
-
-    Parameters
-    ----------
-    function, targets
-        as for :func:`gnlib.losses.loss_of`
-    outputs
-        at which it is tried
-
-    Raises
-    ------
-    TypeError
-        A class of modules in place of a module.
-    ValueError
-        A function that fails, returns anything else than one number, has no gradient by the outputs, is random, changes
-        from call to call, computes in a lower precision out of sight, or depends on parameters.
     """
 
     def __init__(self, function: Callable[[Tensor, Any], Tensor], targets: Any, outputs: Float[Tensor, "n k"]) -> None:

@@ -43,16 +43,7 @@ class Problem:
 
     With the Jacobian J of the outputs and the root R of the loss's second derivative by them, the matrix of the loss
     is :math:`\frac1n J^\top R R^\top J`, of which all of this class sees the smaller form
-    :math:`\frac1n R^\top J J^\top R`.
-
-    Attributes
-    ----------
-    networks, memory
-        the outputs as functions of the parameters, one for each batch, and the GiB that may be used
-    outputs
-        `(n, k)`, on all samples
-    loss, has_targets
-        with its targets, if there are any
+    :math:`\frac1n R^\top J J^\top R`. Its memory is in GiB.
     """
 
     def __init__(

@@ -2,41 +2,13 @@
 
 from typing import Any
 
-CODES = {
-    "bad-option": "an option has a value that it cannot have",
-    "empty": "there is nothing to measure on",
-    "low-precision": "a part of the function is computed in a lower precision",
-    "mode-unclear": "the module is another function in training than in evaluation",
-    "module-changed": "the parameters are not those that a matrix was made for",
-    "module-fails": "the module raises an error",
-    "needs-matrix": "products with vectors do not tell this",
-    "no-curvature": "the loss has a slope and no second derivative",
-    "no-gradient": "the outputs do not depend on the parameters in a way that can be differentiated",
-    "no-parameters": "there is no parameter to differentiate by",
-    "no-residual": "the loss is at its goal already",
-    "no-targets": "the targets are missing",
-    "not-comparable": "two results, or several draws, have nothing to compare",
-    "not-converged": "an iteration took all its steps",
-    "not-convex": "the loss has a negative second derivative by the outputs",
-    "not-finite": "numbers are NaN or infinite",
-    "not-resolved": "the smallest eigenvalue is lost in rounding",
-    "out-of-range": "numbers leave the range of double precision",
-    "random-data": "the data change from pass to pass, or can be read once",
-    "random-module": "the outputs change from call to call",
-    "rate-too-large": "a learning rate is not positive, or too large for the answer",
-    "samples-coupled": "the outputs of a sample depend on other samples",
-    "too-little-memory": "more memory is needed than is allowed",
-    "too-long": "a result has too many numbers for a file of text",
-    "two-devices": "the data and the module are on different devices",
-    "unreadable-file": "a file holds no result that this version can read",
-    "wrong-loss": "a loss is no function of outputs and targets that can be used",
-    "wrong-matrix": "a matrix is no symmetric positive semi-definite one",
-    "wrong-optimizer": "an optimiser cannot be followed",
-    "wrong-outputs": "the outputs do not have a row for each sample",
-    "wrong-shape": "a tensor has another shape than was expected",
-    "wrong-targets": "the targets do not fit the outputs",
-    "zero-matrix": "all eigenvalues are zero",
-}
+CODES = (
+    "bad-option empty low-precision mode-unclear module-changed module-fails needs-matrix no-curvature "
+    "no-gradient no-parameters no-residual no-targets not-comparable not-converged not-convex not-finite "
+    "not-resolved out-of-range random-data random-module rate-too-large samples-coupled too-little-memory "
+    "too-long two-devices unreadable-file wrong-loss wrong-matrix wrong-optimizer wrong-outputs wrong-shape "
+    "wrong-targets zero-matrix"
+).split()
 
 
 class Refused(ValueError):

@@ -128,3 +128,25 @@ def test_memory_that_is_enough_changes_nothing_and_the_largest_eigenvalue_takes_
     assert condition_number(mlp(), X, memory=0.01) == condition_number(mlp(), X)
     with pytest.raises(ValueError, match="max_steps is -3; at least one step"):
         largest_eigenvalue(torch.eye(3), max_steps=-3)
+
+
+GOOD = (torch.ones(3, 2), torch.ones(4, 3))
+
+
+@pytest.mark.bad_input
+@pytest.mark.parametrize(
+    "weights, error, message",
+    [
+        ([], ValueError, "weights is empty; a network needs at least one"),
+        ([GOOD[1], GOOD[0]], ValueError, r"weights\[1\] takes 2 inputs but weights\[0\] gives 4 outputs"),
+        ([*GOOD, torch.ones(1, 2, 4)], ValueError, r"weights\[2\] has shape \(1, 2, 4\); a matrix"),
+        ([torch.empty(0, 2), torch.empty(4, 0)], ValueError, r"weights\[0\] is empty \(shape \(0, 2\)\)"),
+        ([GOOD[0], torch.full((4, 3), torch.nan)], ValueError, r"weights\[1\] has 12 entries that are NaN"),
+        ([GOOD[0] / 0, GOOD[1]], ValueError, r"weights\[0\] has 6 entries that are NaN or infinite"),
+        ([GOOD[0], GOOD[1].numpy()], TypeError, r"weights\[1\] is of type ndarray; pass a torch tensor"),
+        ([GOOD[0], GOOD[1].to(torch.complex64)], TypeError, r"weights\[1\] is complex \(torch.complex64\)"),
+    ],
+)
+def test_weights_that_are_no_network_are_refused(weights, error, message):
+    with pytest.raises(error, match=message):
+        linear_gauss_newton(weights, torch.eye(2))

@@ -1,8 +1,10 @@
 """Results come back from files as they were, and a file that cannot be read says why in one sentence."""
 
 import dataclasses
+import errno
 import json
 import math
+import os
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from torch import nn
 
 import gnlib
 from gnlib import keep, origin, plain
+from gnlib.files import open_atomic, write
 
 X = torch.randn(33, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.randn(33, 2, generator=torch.Generator().manual_seed(1))
@@ -138,3 +141,33 @@ def test_what_is_no_result_and_what_is_too_long_is_not_kept(tmp_path, monkeypatc
     with pytest.raises(ValueError, match="vectors has 132 numbers, too many for text"):
         gnlib.save(G.eigenpairs(2), tmp_path / "x.json")
     assert not [*tmp_path.iterdir()]
+
+
+def test_open_atomic_replaces_only_when_complete(tmp_path):
+    path = tmp_path / "new" / "file"
+    write(path, b"one")
+    with open_atomic(path) as file:
+        file.write(b"two")
+        assert path.read_bytes() == b"one"
+    with pytest.raises(ZeroDivisionError), open_atomic(path) as file:
+        file.write(b"three")
+        raise ZeroDivisionError
+    assert path.read_bytes() == b"two"
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_disk_that_fills_leaves_the_file_before_and_says_where(step, tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write(path, "whole, with an umlaut: ü")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, step, full)
+    sentence = r"^file cannot be written in .* \(No space left on device\); make the directory writable"
+    with pytest.raises(OSError, match=sentence) as raised:
+        write(path, b"another")
+    assert raised.value.errno == errno.ENOSPC
+    assert path.read_text(encoding="utf8") == "whole, with an umlaut: ü"
+    assert list(tmp_path.iterdir()) == [path]

@@ -39,12 +39,12 @@ class Focal(nn.Module):
 
     def forward(self, f, y):
         logs = functional.log_softmax(f.float(), 1).gather(1, y[:, None])[:, 0]
-        return -(self.alpha[y] * (0.1 + (1 - logs.exp())) * logs).mean()
+        return -(self.alpha[y] * (1 + (1 - logs.exp())) * logs).mean()
 
 
 def focal(f, y):
     logs = f.log_softmax(1).gather(1, y[:, None])[:, 0]
-    return -(WEIGHTS.double()[y] * (0.1 + (1 - logs.exp())) * logs).mean()
+    return -(WEIGHTS.double()[y] * (1 + (1 - logs.exp())) * logs).mean()
 
 
 def metric(f, y):
