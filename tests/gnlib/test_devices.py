@@ -21,7 +21,7 @@ from gnlib import (
     second_moment,
     whiten,
 )
-from tests.devices import assert_made_where_its_arguments_are, assert_same, default_device, on
+from tests.devices import assert_made_where_its_arguments_are, on
 from tests.oracles import network, normal, samples, with_spectrum
 
 
@@ -109,6 +109,9 @@ CASES = UNIQUE | {
     "first layer": (partial(kappa, method="first layer"), *linear(40, 9, 30, white=True)),
     "layers": (partial(kappa, method="layers"), PAIR, torch.eye(6, dtype=torch.float64)),
     "blocks": (partial(kappa, method="blocks"), PAIR, MOMENT),
+    "MNIST": (partial(load, "mnist", 20, stride=4),),
+    "CIFAR-10 in gray": (partial(load, "cifar10", 20, stride=4, grayscale=True),),
+    "weights": (lambda: linear_weights([3, 5, 2], generator=torch.Generator().manual_seed(0)),),
     "singular matrix": (condition_number, with_spectrum([0.0, 2.0, 5.0], seed=7)),
 }
 
@@ -148,18 +151,3 @@ def test_cuda_agrees_with_the_cpu_and_copies_nothing_large_to_it(case):
     with NoLargeCopyToTheCPU():
         found = on("cuda", case)
     assert_close(found, on("cpu", case))
-
-
-MAKERS = {
-    "MNIST": lambda: load("mnist", 20, stride=4),
-    "CIFAR-10 in gray": lambda: load("cifar10", 20, stride=4, grayscale=True),
-    "linear weights": lambda: linear_weights([3, 5, 2], generator=torch.Generator().manual_seed(0)),
-}
-
-
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
-def test_data_come_on_the_cpu_and_weights_on_the_device_of_their_generator(make):
-    expected = make()
-    with default_device("meta"):
-        found = make()
-    assert_same(found, expected)

@@ -10,7 +10,6 @@ from torch.nn import functional
 
 from gnlib import GaussNewton
 from gnlib.losses import loss_of
-from tests.gnlib.derivatives import assert_plain_derivatives
 
 N, K = 6, 4
 WEIGHTS = torch.tensor([1.0, 0.3, 3.1, 0.7])
@@ -104,6 +103,22 @@ IN_SINGLE_PRECISION = {  # as they are written for training, and written out in 
         lambda f, y: (y[1].double()[:, None] * (f - y[0].double()).square()).sum() / N,
     ),
 }
+
+
+def assert_plain_derivatives(loss, y, plain, f, *, rtol, atol):
+    """Compare at the outputs `f`; the gradient within these tolerances, the second derivative relative to its size."""
+    f = f.requires_grad_()
+    n, k = f.shape
+    value = plain(f, y)
+    (gradient,) = torch.autograd.grad(value, f)
+    hessian = torch.autograd.functional.hessian(lambda f: plain(f, y), f)
+    found = loss_of(loss, y, f.detach())
+    root = found.root(f.detach())
+    assert found.value(f.detach()) == pytest.approx(value.item(), rel=1e-13)
+    torch.testing.assert_close(found.gradient(f.detach()), n * gradient, rtol=rtol, atol=atol)
+    blocks = torch.block_diag(*(root @ root.mT)).view(n, k, n, k)
+    size = blocks.abs().max().item()
+    torch.testing.assert_close(blocks, n * hessian, rtol=1e-9, atol=1e-12 * min(size, 1.0))
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])

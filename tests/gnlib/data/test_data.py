@@ -125,19 +125,11 @@ def test_what_is_missing_is_not_replaced_by_other_data(synthetic, cache, tmp_pat
         load("cifar10", 1001)
 
 
-def altered(path):
-    """Write a file again with another pixel."""
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    arrays["images"].flat[7] += 1
-    np.savez(path, **arrays)
-
-
 DAMAGES = {
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "a directory": lambda path: path.unlink() or path.mkdir(),
     "pickled": lambda path: np.savez(path, images=np.array([{}], dtype=object), labels=np.zeros(1, dtype=np.uint8)),
-    "one pixel": altered,
+    "other images": lambda path: np.savez(path, images=np.zeros((9, 3, 4, 4), np.uint8), labels=np.zeros(9, np.uint8)),
 }
 
 
