@@ -24,17 +24,7 @@ SAME = 1e-9  # relative difference up to which numbers are the same
 
 
 class Difference(NamedTuple):
-    """A quantity of two results.
-
-    Attributes
-    ----------
-    name
-        of the quantity
-    before, after
-        of the first and of the second result
-    spread
-        the largest over the smallest in several draws, if there are any
-    """
+    """A quantity of two results; the spread is the largest over the smallest in several draws, if there are any."""
 
     name: str
     before: float
@@ -88,17 +78,7 @@ class Noise(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What differs between two results.
-
-    Attributes
-    ----------
-    differences
-        of each quantity that both have
-    remarks
-        what else there is to say
-    noise
-        of several draws, if there are any
-    """
+    """What differs between two results: each quantity that both have, remarks, and the noise of several draws."""
 
     differences: tuple[Difference, ...]
     remarks: tuple[str, ...] = ()

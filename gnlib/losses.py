@@ -27,6 +27,9 @@ class Loss(ABC):
 
     name: str
 
+    def __init__(self, targets: Any) -> None:
+        self._targets = targets
+
     @abstractmethod
     def value(self, outputs: Float[Tensor, "n k"]) -> float:
         """Return the loss of these outputs, the mean over the samples."""
@@ -44,9 +47,6 @@ class SquaredError(Loss):
     r"""Half the squared distance from the targets, :math:`\ell_i = \frac12 \lVert f_i - y_i \rVert^2`."""
 
     name = "mse"
-
-    def __init__(self, targets: Float[Tensor, "n k"] | None) -> None:
-        self._targets = targets
 
     def value(self, outputs: Float[Tensor, "n k"]) -> float:  # noqa: D102
         return (outputs - _given(self._targets)).square().sum().item() / (2 * len(outputs))
@@ -69,9 +69,6 @@ class CrossEntropy(Loss):
     """
 
     name = "cross_entropy"
-
-    def __init__(self, targets: Float[Tensor, "n k"] | None) -> None:
-        self._targets = targets
 
     def value(self, outputs: Float[Tensor, "n k"]) -> float:  # noqa: D102
         return -(_given(self._targets) * outputs.log_softmax(1)).sum().item() / len(outputs)

@@ -20,15 +20,7 @@ ROW_BANDS = 4  # in which the square of a matrix is formed: more of them save li
 
 
 class SymmetricOperator(ABC):
-    """A symmetric matrix that is known by its products with vectors.
-
-    Attributes
-    ----------
-    shape
-        both dimensions
-    dtype, device
-        type of the entries, and the device that holds what the products are made of
-    """
+    """A symmetric matrix, of a shape, dtype and device, that is known by its products with vectors."""
 
     def __init__(self, size: int, dtype: torch.dtype, device: torch.device) -> None:
         self.shape, self.dtype, self.device = (size, size), dtype, device
