@@ -16,7 +16,8 @@ MEMORY = 12.0
 def product(problem):
     module, x, y = in_torch(problem)
     loss = CrossEntropy(nn.CrossEntropyLoss())
-    passes = passes_of(module, x, y, loss, mode="train" if module.training else None, memory=MEMORY)
+    mode = "train" if module.training else None
+    passes = passes_of(module, x, y, loss, output=None, mode=mode, memory=MEMORY, dtype=torch.float32)
     operator, v = ByParameters(passes, loss, y.numel(), passes.size), vector(problem)
     return lambda: array(operator @ v)
 
