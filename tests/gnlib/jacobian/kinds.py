@@ -260,7 +260,10 @@ PASSES = {
         ROWS,
     ),
     "unused layer": (whole(lambda self, x: self.fc(x), fc=lambda: nn.Linear(5, 3), idle=LINEAR), SMALL),
-    "in place": (whole(lambda self, x: self.fc(torch.zeros_like(x).add_(x)), fc=lambda: nn.Linear(5, 3)), SMALL),
+    "in place": (
+        whole(lambda self, x: self.fc(torch.zeros(len(x), 5, dtype=x.dtype).add_(x)), fc=lambda: nn.Linear(5, 3)),
+        SMALL,
+    ),
 }
 
 
