@@ -242,7 +242,7 @@ def _forecast(
     training = _train(standing, made, leaves)
     real = [*islice(training, after + 1)][:after]
     if linear is None or after:
-        standing = standing.at({name: leaves[name].clone() for name in moved})
+        standing = standing.at({name: leaves[name].clone() for name in standing.network.parameters})
         linear = standing.linear(made, leaves)
         stable, products = min(linear.stable_rate, longest_step(standing, made, leaves)), products + linear.products
     taken, missing, known = rate_of(made), left_out(made), linear.products
