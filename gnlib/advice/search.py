@@ -221,6 +221,8 @@ class Search:
         ahead = best_of(others, self.goal) if others else None
         if ahead is not None and ahead.is_sound and ahead.steps_to(self.goal) < math.inf:
             steps = max(int(ahead.steps_to(self.goal)), SETTLED)
+        if candidate is self.candidates[0]:
+            ahead = None  # all others are compared with it: it may fall behind for a while
         return self.trainer.run(candidate.module, rate, self.goal, max(seconds, self.ten), steps, ahead)
 
     def _improve(self) -> None:
