@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from gnbook.random_layers import matrices as rm
-from gnbook.waiting.trial import steps_to
+from gnbook.shared.waiting import steps_to
 
 TARGETS = ("random", "easy")
 

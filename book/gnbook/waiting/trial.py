@@ -2,19 +2,18 @@
 
 import math
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnbook.results import Cell
+from gnbook.shared.waiting import steps_to
 from gnlib.checks import numerical_rank
 from gnlib.diagnosis.waits import spread_of
 from gnlib.laws import waiting
 from gnlib.problem import Problem
 
 ROUNDING = 1e-9  # of the share of the loss that is to be left
-MOST_STEPS = 2**60  # more than an eigenvalue of rounding takes; who is not at the goal by then never gets there
 
 
 def goal_of(above: float, start: float, loss: float) -> float:
@@ -23,29 +22,6 @@ def goal_of(above: float, start: float, loss: float) -> float:
     For the squared error it is `loss / start`. It is negative where the model never falls so far.
     """
     return 1 - (start - loss) / above
-
-
-def steps_to(eigenvalues: Float[np.ndarray, " q"], shares: Float[np.ndarray, " q"], rate: float, goal: float) -> float:
-    """Return the steps of the linear model to a share of the loss above its minimum, inf if it never gets there.
-
-    The rate is no larger than one over the largest eigenvalue: the loss falls at each step.
-    """
-    with np.errstate(divide="ignore"):
-        pace = -2 * np.log1p(-np.minimum(rate * eigenvalues, 1))  # of the loss, infinite if one step does all
-
-    def left(steps: int) -> float:
-        return float(shares @ np.exp(-pace * steps))
-
-    high = 1
-    while left(high) > goal:
-        high *= 2
-        if high > MOST_STEPS:
-            return math.inf
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if left(middle) > goal else (low, middle)
-    return high
 
 
 def row_of(network: nn.Module, x: Float[Tensor, "n ..."], y: Tensor, loss: str, goal: float) -> dict[str, Cell]:
