@@ -116,6 +116,7 @@ def _has_settled(values: Float[Tensor, " b"], error: Float[Tensor, " b"], larges
     """Whether the first value is within the tolerance, and none of the block can still overtake it."""
     margin = values.abs() * error
     rivals = values + margin >= values[0] if largest else values - margin <= values[0]
+    rivals[0] = True
     settled = error.max() <= TRUSTED and error[rivals].max() <= max(tolerance, tolerance**0.5)
     return bool(error[0] <= tolerance and settled)
 

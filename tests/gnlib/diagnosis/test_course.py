@@ -63,7 +63,8 @@ def test_the_same_bounds_from_either_side_and_in_single_precision(n, dtype):
         assert hold(found, exact, slack) and found.products <= products and found.error < 1e-5
     assert found.within < 1.2
     whole, estimate = g.waiting(0.3, rate=rate), by.waiting(0.3, rate=rate)
-    assert whole.lower / 1.3 <= estimate.lower <= whole.lower * (1 + 1e-4)
+    if whole.lower < torch.inf:  # with more outputs than parameters the loss may stay above the goal
+        assert whole.lower / 1.3 <= estimate.lower <= whole.lower * (1 + 1e-4)
     assert whole.upper <= estimate.upper
     assert by.effective_condition_number(0.3) == pytest.approx(g.effective_condition_number(0.3), rel=0.5)
 
