@@ -65,8 +65,8 @@ def test_the_same_bounds_from_either_side_and_in_single_precision(n, dtype):
     whole, estimate = g.waiting(0.3, rate=rate), by.waiting(0.3, rate=rate)
     if whole.lower < torch.inf:  # with more outputs than parameters the loss may stay above the goal
         assert whole.lower / 1.3 <= estimate.lower <= whole.lower * (1 + 1e-4)
+        assert by.effective_condition_number(0.3) == pytest.approx(g.effective_condition_number(0.3), rel=0.5)
     assert whole.upper <= estimate.upper
-    assert by.effective_condition_number(0.3) == pytest.approx(g.effective_condition_number(0.3), rel=0.5)
 
 
 def test_steps_to_a_goal_and_the_rate_that_is_taken():
