@@ -104,4 +104,5 @@ def _errors(values: Float[np.ndarray, " q"], residuals: Float[np.ndarray, " q"],
     gaps = np.abs(np.diff(values))
     below, above = np.append(gaps, values[-1]), np.insert(gaps, 0, np.inf)
     gap = np.maximum(np.minimum(below, above) - residuals, 1e-300)
-    return (np.minimum(residuals, residuals**2 / gap) / np.maximum(values, 1e-300))[:k]
+    with np.errstate(over="ignore"):  # where two of them are one
+        return (np.minimum(residuals, residuals**2 / gap) / np.maximum(values, 1e-300))[:k]
