@@ -83,7 +83,7 @@ def test_group_norm_acts_like_the_division():
 def test_bn_has_the_fewest_steps():
     ways = "nothing", "BN", "divided by deviation", "mean subtracted"
     cases = ("standardised", "nothing"), *product(["raw"], ways)
-    shown = {case: rows(PAGE, rf"{' +'.join(case)} +(?=\d)")[0] for case in cases}
+    shown = {case: rows(PAGE, rf"{' +'.join(case)} +default +(?=\d)")[0] for case in cases}
     trained = kept("batch-normalization-further")
     for (images, units), steps in shown.items():
         for kaiming, median in zip((False, True), steps, strict=True):
