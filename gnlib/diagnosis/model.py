@@ -7,9 +7,9 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float
-from scipy.optimize import brentq
 from torch import Tensor
 from torch.optim import SGD, Optimizer
 
@@ -192,7 +192,7 @@ def edge_of_stability(
     highest = min([1 / undamped if undamped > 0 else math.inf, *((1 - 1e-9) * pole for pole in poles)])
     if not poles or excess(highest) <= 0:
         return highest * first
-    return float(brentq(excess, 0.0, highest, xtol=tolerance / 100 * highest, rtol=tolerance)) * first
+    return float(scipy.optimize.brentq(excess, 0.0, highest, xtol=tolerance / 100 * highest, rtol=tolerance)) * first
 
 
 def combined(rules: Sequence[Rule], kernels: Sequence[Float[Tensor, "q q"]]) -> Float[Tensor, "q q"]:

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float
-from scipy.special import stdtrit
 from torch import Tensor
 
 from gnlib.eigen.quadrature import Jacobi, Lanczos
@@ -85,7 +85,7 @@ class SpectralDensity:
         99.7 %: few vectors give wide bounds.
         """
         low, high = (_mean(ends) for ends in zip(*(measure.below(value) for measure in self.measures), strict=True))
-        errors, size = float(stdtrit(len(self.measures) - 1, SURE)), float(self.size)
+        errors, size = float(scipy.special.stdtrit(len(self.measures) - 1, SURE)), float(self.size)
         return Interval(max(low.value - errors * low.error, 0.0), min(high.value + errors * high.error, size))
 
     @property

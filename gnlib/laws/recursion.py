@@ -26,8 +26,8 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.optimize import brentq
 from torch import Tensor
 
 Values = Sequence[float] | Float[np.ndarray, " r"] | Float[Tensor, " r"]
@@ -203,7 +203,7 @@ def turn(curve: Curve, side: int, start: float = 0.7) -> float:
         v *= 2
         if abs(v) > 2.0**60:
             return v
-    root = brentq(fall, v, 2 * v, xtol=1e-300, rtol=1e-15)
+    root = scipy.optimize.brentq(fall, v, 2 * v, xtol=1e-300, rtol=1e-15)
     back = 1e-15  # to the side where all stages fall: z is flat there
     while back < 0.5 and fall(root * (1 - back)) >= 0:
         back *= 2
