@@ -12,12 +12,14 @@ PAGE = "your-own-network"
 def factors():
     """Return the factors when tried by the report and in training, of the three networks."""
     lines = [line for line in checked_lines(PAGE) if "times when tried" in line]
-    return [tuple(map(float, re.findall(r"([\d.]+) times", line))) for line in lines]
+    found = [map(int, re.findall(r"\d+", line)) for line in lines]
+    return [(tried, before / after) for tried, before, after in found]
 
 
 def values():
     quick = parameters("laboratory/quick-start")
-    return {"right": 11, "samples": [quick["n"], quick["few"]]}
+    (healthy,) = (line for line in checked_lines(PAGE) if line.startswith("no fault"))
+    return {"right": 11, "samples": [quick["n"], quick["few"]], "healthy": float(healthy.split()[-5])}
 
 
 def test_each_change_pays():
