@@ -21,7 +21,7 @@ def divided(depth):
     return np.mean(without) / np.mean(whole)
 
 
-def v(b):
+def gamma(b):
     return 1 - (b**2 / (1 + b**2)) ** 2
 
 
@@ -34,8 +34,8 @@ def by_mean_image():
 def values():
     deep, standardised = max(GIVEN["depths"]), numbers("standardised kappa")
     return {
-        "half": 100 * (1 - v(0.5)),
-        "deep": [deep, v(1) * deep],
+        "half": 100 * (1 - gamma(0.5)),
+        "deep": [deep, gamma(1) * deep],
         "paper": 800,
         "full": [divided(2), divided(6)],
         "units": 200,

@@ -35,12 +35,12 @@ def test_the_kernel_by_hand_is_that_of_automatic_differentiation():
     lesson = defined()
     rng = np.random.default_rng(3)
     for (phi, slope), function in ((lesson["ReLU"], torch.relu), (lesson["tanh"], torch.tanh)):
-        V, a = rng.standard_normal((7, lesson["x"].shape[1])), rng.standard_normal(7)
+        V, w = rng.standard_normal((7, lesson["x"].shape[1])), rng.standard_normal(7)
         net = torch.nn.Module()
-        net.V, net.a = (torch.nn.Parameter(torch.tensor(weights)) for weights in (V, a))
-        net.forward = lambda x, net=net, function=function: function(x @ net.V.T) @ net.a[:, None] / 7**0.5
+        net.V, net.w = (torch.nn.Parameter(torch.tensor(weights)) for weights in (V, w))
+        net.forward = lambda x, net=net, function=function: function(x @ net.V.T) @ net.w[:, None] / 7**0.5
         found = gnlib.GaussNewton(net, torch.tensor(lesson["x"])).tangent_kernel().numpy()
-        assert lesson["kernel"](V, a, phi, slope) == pytest.approx(found, rel=1e-10)
+        assert lesson["kernel"](V, w, phi, slope) == pytest.approx(found, rel=1e-10)
 
 
 def test_where_relu_and_tanh_part():

@@ -33,7 +33,7 @@ def functional_hessian_norm(weights: Sequence[Tensor], residual_moment: Float[Te
 
     It is the largest eigenvalue of the L x L matrix of the norms of its blocks,
     :math:`\|A_{\ell'}^\top \Omega B_\ell^\top\|\, \|W_{\ell'-1} \cdots W_{\ell+1}\|`; exact for one hidden layer, where
-    it is :math:`\sigma_{\max}(\Omega)`.
+    it is :math:`s_{\max}(\Omega)`.
     """
     weights, omega = as_weights(weights), as_float64(residual_moment, "residual_moment")
     norms = omega.new_zeros(len(weights), len(weights))
