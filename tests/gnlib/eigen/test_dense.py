@@ -204,6 +204,8 @@ def test_a_result_is_a_number_and_a_line_or_a_lower_bound_and_no_number():
     assert "condition number at least 1.0e+00 (not resolved)" in str(lost)
     with pytest.raises(NotResolvedError, match=r"at least 1.0e\+00 .* relative error of 3e\+00"):
         float(lost)
+    page = lost._repr_html_()
+    assert ">at least " in page and "lower bound" in page and "not resolved" in page
 
 
 # What is refused
@@ -258,6 +260,7 @@ def sum_of(left, right, **options):
         (lambda: condition_number(torch.ones(9, 9), method="factor"), "^The method 'factor' does not work here; leave"),
         (lambda: sum_of(eye(2), eye(3), method="layers"), "^The method 'layers' does not apply to this operand; leave"),
         (lambda: largest_eigenvalue(torch.diag(torch.arange(9.0)), max_steps=2), "largest .* after 2 steps its"),
+        (lambda: largest_eigenvalue(torch.eye(3), max_steps=-3), "max_steps is -3; at least one step"),
         (lambda: singular_value_ends([]), "no block"),
         (lambda: singular_value_ends([torch.zeros(3, 2)] * 2), "The Jacobian is zero"),
         (lambda: sum_of(torch.zeros(2, 2), eye(3)), "is zero: it has no eigenvalue to divide by"),
