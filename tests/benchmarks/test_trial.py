@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from tests.benchmarks.peers.runner import write_table
 from tests.benchmarks.trial import one, peers, training
-from tests.benchmarks.trial.__main__ import COLUMNS, keep, write_table
+from tests.benchmarks.trial.__main__ import COLUMNS, keep
 from tests.benchmarks.trial.cases import Case, parted
 from tests.benchmarks.trial.engineer import NAME, engineer
 from tests.benchmarks.trial.networks import CASES, split
@@ -229,7 +230,7 @@ def test_a_tiny_network_from_end_to_end(case, monkeypatch, tmp_path):
     assert by[one.FIRST, "sgd"]["what"] and by[one.FIRST, "sgd"]["report_seconds"] > 0
     text = "\n".join(lines([{"network": "tiny", **r} for r in rows]))
     assert "engineer" in text and "a report:" in text
-    write_table([{"network": "tiny", "part": "development", **r} for r in rows], tmp_path / "t.csv")
+    write_table(tmp_path / "t.csv", COLUMNS, [{"network": "tiny", "part": "development", **r} for r in rows])
     with (tmp_path / "t.csv").open(newline="") as file:
         assert tuple(csv.DictReader(file).fieldnames) == COLUMNS
 
