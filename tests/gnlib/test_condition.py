@@ -38,6 +38,7 @@ FACTOR = "singular values of the Jacobian, by QR"
         *((mlp(), n, 66, MATRIX) for n in (23, 60)),  # it has 66 parameters: fewer than its outputs
         (nn.Sequential(mlp(), Whole(lambda self, y: y.exp())), 4, 12, GRAM),
         (dead(39, hidden=40), 8, None, FACTOR),
+        (dead(6), 40, None, FACTOR),  # fewer parameters than outputs, and a matrix of them that is singular
     ],
 )
 def test_a_network_has_the_singular_values_of_autograd(module, n, rank, method):

@@ -52,19 +52,14 @@ def checked(w):
     return w
 
 
-def bernoulli(self, h):
-    return h * torch.distributions.Bernoulli(self.w).log_prob(torch.ones_like(self.w))
-
-
-def laplace(self, h):
-    return torch.distributions.Laplace(0.0, self.w - 9.5e-4).log_prob(h).tanh()
-
-
+BERNOULLI, LAPLACE = torch.distributions.Bernoulli, torch.distributions.Laplace
 RIGHT = {
     "factor": within(lambda self, h: h @ torch.linalg.cholesky(self.w), w=parameter(0.02 * EYE + 0.98)),
-    "probabilities": within(bernoulli, w=parameter(0.99 * ONES)),
+    "probabilities": within(lambda self, h: h * BERNOULLI(self.w).log_prob(ONES.to(h)), w=parameter(0.99 * ONES)),
     "orthogonal": within(lambda self, h: h @ checked(self.w), w=parameter(EYE)),
-    "scale of a density": within(laplace, w=parameter(1e-3 * ONES)),
+    "scale of a density": within(
+        lambda self, h: LAPLACE(0.0, self.w - 9.5e-4).log_prob(h).tanh(), w=parameter(1e-3 * ONES)
+    ),
 }
 
 # Functions whose backward pass takes another branch where samples are taken together
@@ -203,11 +198,8 @@ def straight_through(self, h):
     return functional.one_hot(soft.argmax(1), D).to(h.dtype) - soft.detach() + soft
 
 
-def its_own_data(self, h):
-    return h @ self.w * self.w.data.norm()
-
-
-STOPPED = {f.__name__: f for f in (rounded_weights, equilibrium, straight_through, its_own_data)}
+STOPPED = {f.__name__: f for f in (rounded_weights, equilibrium, straight_through)}
+STOPPED["its own data"] = lambda self, h: h @ self.w * self.w.data.norm()
 W = torch.randn(D, D, generator=torch.Generator().manual_seed(4))
 RIGHT |= {name: within(f, w=parameter(W)) for name, f in STOPPED.items()}
 ASKED = {
@@ -509,15 +501,12 @@ def experts(self, x):
     return (h[:n].sin() + h[n:].tanh()) @ self.head
 
 
-def plain_experts(self, x):
-    return ((x @ self.w[0]).sin() + (x @ self.w[1]).tanh()) @ self.head
-
-
 def test_grouped_products_are_products_of_each_group():
     generator = torch.Generator().manual_seed(2)
     w, head, x = (torch.randn(*shape, generator=generator) for shape in ((2, 16, 16), (16, 3), (8, 16)))
     parts = dict(w=nn.Parameter(w), head=nn.Parameter(head))
-    assert_right(Whole(experts, **parts), x, Whole(plain_experts, **parts))
+    plain = Whole(lambda self, x: ((x @ self.w[0]).sin() + (x @ self.w[1]).tanh()) @ self.head, **parts)
+    assert_right(Whole(experts, **parts), x, plain)
 
 
 def test_grouped_products_of_unequal_groups_and_rows_of_none():
