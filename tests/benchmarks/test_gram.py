@@ -13,10 +13,11 @@ import torch
 from gnbook.pruning.networks import VisionTransformer
 from gnbook.shared.networks import ResidualNetwork, cnn, drawn, perceptron
 
-from gnlib import GaussNewton, load
+from gnlib import load
 from tests.benchmarks.alternatives import Recurrent, backward_passes, hooks, loop, product, recipe
 from tests.benchmarks.memory import Apart
 from tests.benchmarks.race import DEVICES, before_and_after, beside_a_busy_process, note, timed
+from tests.gnlib.jacobian.cases import gram_matrix
 
 LARGEST = 8  # GiB of a Jacobian that an alternative may hold
 
@@ -50,10 +51,6 @@ def made(case, device="cpu"):
 def jacobian(case, device="cpu"):
     generator = torch.Generator().manual_seed(0)
     return (torch.randn(*jacobian_shape(*made(case)), generator=generator, dtype=torch.float64).to(device),)
-
-
-def our_gram(module, x, **options):
-    return GaussNewton(module, x, **options).gram()
 
 
 def jacobian_shape(module, x):
@@ -124,7 +121,7 @@ def test_gram(benchmark, case, device):
                 if other.is_gram:
                     found.append(process.found())
 
-    ours = partial(our_gram, mode=case.mode, memory=case.memory)
+    ours = partial(gram_matrix, mode=case.mode, memory=case.memory)
     beside = beside_a_busy_process() if case.busy else nullcontext()
     with beside, Apart(ours, made, case, device) as process:
         before_and_after(benchmark, process, compare, case.rounds)
@@ -161,4 +158,4 @@ SMALL = [
 def test_plain_torch_finds_the_same_matrix(case):
     module, x = made(case)
     for way in {"MLP": (recipe, loop, hooks), "LSTM": (loop,)}.get(case.name, (recipe, loop)):
-        assert_same(our_gram(module, x), way(module, x))
+        assert_same(gram_matrix(module, x), way(module, x))

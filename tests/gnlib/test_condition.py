@@ -9,13 +9,12 @@ from torch import nn
 
 from gnlib import GaussNewton, condition_number, linear_gauss_newton
 from tests.gnlib.derivatives import rows_of
-from tests.gnlib.networks import Whole
+from tests.gnlib.networks import Whole, perceptron
 from tests.oracles import normal, orthogonal
 
 
 def mlp(d=5, hidden=7, k=3, activation=nn.Tanh):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(d, hidden), activation(), nn.Linear(hidden, k)).double()
+    return perceptron(d, k, activation, hidden).double()
 
 
 def dead(units, **options):

@@ -23,6 +23,7 @@ from gnlib import (
     second_moment,
     whiten,
 )
+from tests.gnlib.jacobian.cases import gram_matrix
 from tests.oracles import network, normal, samples, with_spectrum
 
 
@@ -50,10 +51,6 @@ def linear(*widths, white=False, deficient=False):
 
 def kappa(weights, moment, skip=0.0, **options):
     return condition_number(linear_gauss_newton(weights, moment, skip), **options)
-
-
-def gram(net, x, **options):
-    return GaussNewton(net, x, **options).gram()
 
 
 def through_scipy(weights, moment, start):
@@ -84,9 +81,9 @@ UNIQUE = {
         normal(18, 2, seed=4),
     ),
     "dense Kronecker sum": (lambda *case: linear_gauss_newton(*case).dense(), *linear(6, 7, 5, 3)),
-    "Gram matrix of an mlp": (gram, mlp(5, 7, 3), normal(6, 5, seed=2)),
-    "Gram matrix of a cnn": (gram, CNN, normal(3, 2, 6, 6, seed=2)),
-    "Gram matrix, coupled": (partial(gram, mode="train"), NORMALISED, normal(6, 5, seed=2)),
+    "Gram matrix of an mlp": (gram_matrix, mlp(5, 7, 3), normal(6, 5, seed=2)),
+    "Gram matrix of a cnn": (gram_matrix, CNN, normal(3, 2, 6, 6, seed=2)),
+    "Gram matrix, coupled": (partial(gram_matrix, mode="train"), NORMALISED, normal(6, 5, seed=2)),
     "Jacobian": (lambda *case: torch.cat([*GaussNewton(*case).jacobian()], 1), mlp(5, 7, 3), normal(6, 5, seed=2)),
     "network": (condition_number, mlp(5, 7, 3), normal(6, 5, seed=3)),
     "network, large": (condition_number, mlp(30, 200, 5), normal(110, 30, seed=3)),

@@ -15,7 +15,7 @@ from gnlib.advice.search import Candidate, Measured, Search
 from gnlib.advice.suggestions import Advice, Suggestion
 from gnlib.advice.wrappers import by_feature
 from gnlib.laws.waiting import Waiting
-from tests.gnlib.networks import Whole
+from tests.gnlib.networks import Whole, perceptron
 
 GENERATOR = torch.Generator().manual_seed(0)
 AMPLE = 600.0  # seconds, of which a few are taken: what is tried depends on no machine
@@ -29,11 +29,6 @@ def seeded(monkeypatch):
 
 def random(*shape):
     return torch.randn(shape, generator=GENERATOR)
-
-
-def perceptron(inputs=3, outputs=1, hidden=nn.Tanh):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(inputs, 8), hidden(), nn.Linear(8, outputs))
 
 
 def page(advice):
@@ -204,22 +199,13 @@ def test_a_change_that_loses_on_held_out_data_says_so():
 # Other inputs, modules and optimisers
 
 
-class Masked(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
-
-    def forward(self, x, mask=1.0):
-        return (self.net(x) * mask).mean(1)
-
-
 @pytest.mark.parametrize("given", ["tuple", "dict", "list"])
 def test_tuples_dicts_and_lists_are_tried_like_one_tensor(given):
-    torch.manual_seed(0)
+    net = Whole(lambda self, x, mask: (self.net(x) * mask).mean(1), net=perceptron(4, hidden=nn.ReLU, width=16))
     x, mask = 1000 + random(24, 6, 4), torch.ones(24, 6, 1)
     y = (x[:, :, :1] - 1000).mean(1)
     kinds = {"tuple": (x, mask), "dict": {"x": x, "mask": mask}, "list": [(x[:10], mask[:10]), (x[10:], mask[10:])]}
-    advice = GaussNewton(Masked(), kinds[given], y).advice(budget=AMPLE)
+    advice = GaussNewton(net, kinds[given], y).advice(budget=AMPLE)
     assert any("the inputs, each feature by itself" in s.what for s in advice.suggestions)
     name = "'mask'" if given == "dict" else "1"
     assert f"not tried standardise input {name}: zeros and ones alone, as in a mask" in page(advice)

@@ -178,10 +178,6 @@ def test_a_kronecker_sum_in_single_precision():
 SOME = ConditionNumber(largest=8.0, smallest=2.0, rank=3, gap=1e9, residual=1e-9, method="some method")
 
 
-def moment(d, least):
-    return SecondMoment(eye(d), torch.linspace(1, least, d, dtype=torch.float64))
-
-
 @pytest.mark.parametrize(
     "found, widths, least",
     [
@@ -192,7 +188,8 @@ def moment(d, least):
     ],
 )
 def test_a_kronecker_sum_goes_to_the_method_that_it_is_for(found, widths, least):
-    operator = linear_gauss_newton(network(widths, seed=1), moment(widths[0], least))
+    moment = SecondMoment(eye(widths[0]), torch.linspace(1, least, widths[0], dtype=torch.float64))
+    operator = linear_gauss_newton(network(widths, seed=1), moment)
     assert found in condition_number(operator).method
 
 

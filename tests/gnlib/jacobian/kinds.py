@@ -177,13 +177,13 @@ LAYERS = {
 """Of which all parameters are seen in layers alone."""
 
 
-def normalised(self, x):
-    return self.head(self.norm(self.cells(x)[0][:, -1]))
-
-
 COUPLED = {
     "recurrent": (
-        lambda: Whole(normalised, cells=nn.GRU(2, 5, batch_first=True), norm=nn.BatchNorm1d(5), head=nn.Linear(5, K)),
+        whole(
+            lambda self, x: self.after(self.cells(x)[0][:, -1]),
+            cells=partial(nn.GRU, 2, 5, batch_first=True),
+            after=lambda: nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, K)),
+        ),
         normal(3, 2),
     ),
     "batch norm": (lambda: mlp(nn.BatchNorm1d(7)), SMALL),

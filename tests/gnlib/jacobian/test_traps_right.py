@@ -16,7 +16,7 @@ from gnlib import GaussNewton, condition_number
 from gnlib.jacobian.intercept import fake_quantize, grouped_product
 from gnlib.jacobian.trial import network_of
 from tests.gnlib.derivatives import rows_of
-from tests.gnlib.jacobian.cases import D, K, Net, by_numpy, data, embedded, gram_matrix, integers, made, tokens
+from tests.gnlib.jacobian.cases import D, K, Net, by_numpy, custom, data, embedded, gram_matrix, integers, made, tokens
 from tests.gnlib.jacobian.helpers import assert_near, assert_refused, assert_right, jacobian
 from tests.gnlib.networks import Whole
 
@@ -110,18 +110,12 @@ RIGHT |= {
 # Functions of the user's own, and of the precision of the input
 
 
-class Old(torch.autograd.Function):
-    """Of the old form, with the context in the forward pass."""
+def silu(x):
+    return x * x.sigmoid()
 
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x.sigmoid()
 
-    @staticmethod
-    def backward(ctx, gradient):
-        (x,) = ctx.saved_tensors
-        return gradient * (x.sigmoid() + x * x.sigmoid() * (1 - x.sigmoid()))
+def slope_of_silu(x, gradient):
+    return gradient * (x.sigmoid() + silu(x) * (1 - x.sigmoid()))
 
 
 def autocast(self, h):
@@ -154,7 +148,7 @@ RIGHT |= {
 }
 RIGHT |= {
     "mask": within(lambda self, h: h + torch.finfo(h.dtype).min * 1e-38, lambda self, h: h + SINGLE.min * 1e-38),
-    "old function": within(lambda self, h: Old.apply(h), lambda self, h: functional.silu(h)),
+    "old function": within(lambda self, h: custom(silu, slope_of_silu)(h), lambda self, h: functional.silu(h)),
     "function of NumPy": within(lambda self, h: by_numpy(np.sin, np.cos, np.float64)(h), sine),
     "autocast": within(autocast, lambda self, h: h @ self.body.weight),
     "precision, double": case(lambda: Net(OF_THE_INPUT["by hand"]).double(), x=X.double()),
@@ -319,16 +313,14 @@ def test_a_cast_of_the_outputs_loses_nothing(output):
 # Inputs and buffers of other kinds
 
 
-class Named(Whole):
-    """A network of two arguments with names, such as attention with a mask that is added to its scores."""
+def test_masks_with_infinite_entries_are_arguments_like_others():
+    """As of attention, where a mask is added to the scores."""
 
     def forward(self, x, mask):
-        return self.head(self.written(self.body(x), mask))
+        h = self.body(x)
+        return self.head((h + mask).softmax(1) + (h + mask).amax(1, keepdim=True) * h * mask.exp())
 
-
-def test_masks_with_infinite_entries_are_arguments_like_others():
-    use = lambda h, mask: (h + mask).softmax(1) + (h + mask).amax(1, keepdim=True) * h * mask.exp()  # noqa: E731
-    net = made(lambda: Named(use, body=nn.Linear(D, D), head=nn.Linear(D, K)))
+    net = made(lambda: Whole(forward, body=nn.Linear(D, D), head=nn.Linear(D, K)))
     mask = torch.zeros(8, D)
     mask[::2, D - 2 :] = -torch.inf
     found = gram_matrix(net, (X, mask))
@@ -403,6 +395,7 @@ MEANT = "is in training mode.*mode='eval'.*mode='train'"
     "make, message",
     [
         *((partial(spectral, wrap, zero), MEANT) for wrap in SPECTRAL for zero in (False, True)),
+        (lambda: SWITCHED(switch=nn.BatchNorm1d(D)), rf"switch \(BatchNorm1d\) {MEANT}"),
         (lambda: SWITCHED(switch=SWITCH), rf"switch \(Whole\) {MEANT}"),
         (lambda: SWITCHED(switch=Tracking(False)), r"switch \(Tracking\) changes its mean, on which they depend"),
     ],
@@ -411,7 +404,7 @@ def test_a_layer_that_is_another_one_in_training_asks_which_is_meant(make, messa
     net = made(make)
     assert_refused(net, X, message)
     assert_right(net, X, copy.deepcopy(net).eval(), mode="eval")
-    if "Whole" in message:
+    if "Whole" in message or "BatchNorm" in message:
         assert_right(net, X, mode="train")
     assert_right(net.eval(), X)
 
