@@ -72,9 +72,8 @@ class Trial:
         if found.exists():
             result = json.loads(found.read_text())
         run = origin(result["seconds"], budget=self.budget)
-        rows = [{"network": network, "versions": _version(row.get("library")), **row, **run} for row in result["rows"]]
+        rows = [{"network": network, "versions": "", **row, **run} for row in result["rows"]]
+        for row in rows:
+            if "library" in row:
+                row["versions"] = f"{row['library']} {version(row['library'])}"
         write_json(self._path(network), rows)
-
-
-def _version(library: str | None) -> str:
-    return f"{library} {version(library)}" if library else ""

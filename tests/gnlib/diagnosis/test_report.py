@@ -11,6 +11,7 @@ import gnlib
 from gnlib.diagnosis.remarks import off_scale
 from gnlib.eigen.dense import BY_FACTOR, ends_of
 from tests.gnlib.diagnosis.networks import CASES, classes, drawn, page
+from tests.gnlib.jacobian.cases import warmed
 from tests.gnlib.networks import Whole, perceptron
 
 
@@ -77,12 +78,6 @@ def large():
     return net
 
 
-def seen():
-    net = normalised()
-    net.train()(torch.randn(9, 5))
-    return net
-
-
 BFLOAT16 = torch.autocast("cpu", torch.bfloat16)
 FRESH, CASTS = "batch normalisations are fresh", "the forward pass casts to"
 
@@ -94,7 +89,7 @@ FRESH, CASTS = "batch normalisations are fresh", "the forward pass casts to"
         (lambda: nn.Sequential(nn.Linear(5, 3), nn.Softmax(1)), {"loss": "cross_entropy"}, "are probabilities", CASTS),
         (normalised, {"mode": "train"}, "outputs depend on the other samples", FRESH),
         (normalised, {"mode": "eval"}, f"1 {FRESH}", "outputs depend"),
-        (seen, {"mode": "eval"}, "rank", FRESH),
+        (lambda: warmed(normalised(), (5,)), {"mode": "eval"}, "rank", FRESH),
         (lambda: casting(lambda x: x.half()), {}, f"{CASTS} float16:", "weights of"),
         (lambda: casting(lambda x: x.to(dtype=torch.bfloat16)), {}, f"{CASTS} bfloat16:", "weights of"),
         (lambda: casting(BFLOAT16(lambda x: x * 1.0)), {}, f"{CASTS} bfloat16:", "weights of"),

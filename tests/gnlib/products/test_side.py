@@ -159,16 +159,10 @@ def test_batches_and_what_does_not_fit_go_in_parts_that_weigh_by_their_samples(x
     close(found, both(module, X, Y, "mse")[0], 1e-12, 1e-14)
 
 
-class InPlace(nn.Sequential):
-    """It changes its own input."""
-
-    def forward(self, x):
-        return super().forward(x.mul_(2))
-
-
 def test_data_frozen_weights_and_settings_are_left_as_they_are_and_frozen_ones_are_no_part_of_it():
-    module, x = seeded(lambda: InPlace(*perceptron())), X.clone()
-    module[0].weight.requires_grad_(False)
+    """Of a module that changes its own input."""
+    module, x = seeded(lambda: Whole(lambda self, x: self.net(x.mul_(2)), net=perceptron())), X.clone()
+    module.net[0].weight.requires_grad_(False)
     with torch.autocast("cpu", torch.bfloat16):
         found, side = both(torch.compile(module, backend="eager"), x, Y, "mse")
     assert torch.equal(x, X) and side.error < 1e-15 and side.passes.size == 5 + 18
