@@ -30,6 +30,7 @@ def smooth(f, y):
 
 
 def holding(forward, **buffers):
+    """A loss that is a module with buffers."""
     module = Whole(forward)
     for name, buffer in buffers.items():
         module.register_buffer(name, buffer)
