@@ -37,20 +37,6 @@ def with_spectrum(values, *, seed):
     return (matrix + matrix.T) / 2
 
 
-def autograd_jacobian(weights, x, skip=0.0):
-    """Derivative of the outputs by the weights, of shape (n k, p), sample-major."""
-    sizes = [w.numel() for w in weights]
-
-    def outputs(theta):
-        h = x
-        for part, w in zip(theta.split(sizes), weights, strict=True):
-            h = h @ (part.view_as(w) + skip * torch.eye(*w.shape, dtype=w.dtype)).T
-        return h.flatten()
-
-    theta = torch.cat([w.flatten() for w in weights])
-    return torch.autograd.functional.jacobian(outputs, theta)
-
-
 def products(weights, skip=0.0):
     """The pairs (A_l, B_l) of products above and below each layer, each from its definition."""
     weights = [w + skip * torch.eye(*w.shape, dtype=w.dtype) for w in weights]
@@ -146,16 +132,6 @@ def leaky_relu_units(weights, x, slope):
     for v, w in zip(weights[0], weights[1].T, strict=True):
         derivative = torch.diag(torch.ones_like(x @ v).where(x @ v > 0, slope))
         yield derivative @ x @ v, derivative @ x, w
-
-
-def batch_norm_units(weights, x):
-    """Yield each unit of W batch_norm(V x): its values, their derivative by its weights, and its column of W."""
-    n = len(x)
-    centring = torch.eye(n, dtype=x.dtype) - 1 / n
-    for v, w in zip(weights[0], weights[1].T, strict=True):
-        deviation = (x @ v).std(correction=0)
-        z = centring @ x @ v / deviation
-        yield z, (centring - torch.outer(z, z) / n) @ x / deviation, w
 
 
 def literal_eq_10(units, n):

@@ -59,7 +59,8 @@ def before_and_after(benchmark, ours, between, rounds):
 
 def note(benchmark, case, against, device, **notes):
     """Keep what the table says of a case beside its seconds."""
-    where = {"device": _name(device), "threads": torch.get_num_threads()}
+    name_of = torch.cuda.get_device_name() if device == "cuda" else device
+    where = {"device": name_of, "threads": torch.get_num_threads()}
     benchmark.extra_info.update(case=case, against=against, **where, **notes)
 
 
@@ -95,7 +96,3 @@ def assert_same_ends(found, values):
 def _wait():
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def _name(device):
-    return torch.cuda.get_device_name() if device == "cuda" else device

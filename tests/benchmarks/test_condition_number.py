@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 from gnbook.shared.hidden_layer import leaky_relu_gram
-from gnbook.shared.networks import ResidualNetwork, cnn, drawn
+from gnbook.shared.networks import ResidualNetwork, drawn
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights, load, whiten
 from tests.benchmarks.alternatives import loop
@@ -84,10 +84,6 @@ def test_wide(benchmark, d, k, m, depth, device):
     assert memory is None or memory < 4
 
 
-def units(weights, x):
-    return leaky_relu_units(weights, x, SLOPE)
-
-
 @ON_DEVICES
 @pytest.mark.parametrize(
     # of the m terms of Eq. 10, each as large as the result, the literal sum takes some, and counts for all
@@ -99,12 +95,13 @@ def test_leaky_relu(benchmark, n, k, m, stride, some, device):
     d = x.shape[1]
     weights = [w.to(device) for w in linear_weights([d, m, k], generator=torch.Generator().manual_seed(0))]
     few = [weights[0][:some], weights[1][:, :some]]
+    by_eq_10 = lambda: literal_eq_10(leaky_relu_units(few, x, SLOPE), n)  # noqa: E731
     found, literal, values, _ = race(
         benchmark,
         lambda: condition_number(leaky_relu_gram(weights, x, SLOPE), outputs=k),
         case=f"leaky ReLU, whitened MNIST, n={n}, k={k}, m={m}, d={d}",
         alternatives=[
-            (f"Eq. 10, {some} terms times {m // some}", lambda: literal_eq_10(units(few, x), n), m // some, 100),
+            (f"Eq. 10, {some} terms times {m // some}", by_eq_10, m // some, 100),
             ("same Gram + eigvalsh", lambda: torch.linalg.eigvalsh(leaky_relu_gram(weights, x, SLOPE)), 1, 3),
             ("same Gram, no eigenvalue", lambda: leaky_relu_gram(weights, x, SLOPE), 1, None),
         ],
@@ -145,23 +142,3 @@ def test_residual_network(benchmark, blocks, width, stride, n, device):
     assert memory is None or memory < TARGET
     if n < 100:
         assert_same_ends(found, torch.linalg.eigvalsh(loop(module.double(), x)))
-
-
-def convolutional(n):
-    x, _ = load("cifar10", n)  # more than 1,000 have to be fetched
-    return drawn(partial(cnn, 16, 64, side=32), seed=0), x.reshape(n, 3, 32, 32)
-
-
-@pytest.mark.parametrize("n", [20, pytest.param(3000, marks=pytest.mark.full_size)])
-def test_the_factor_of_the_largest_matrix_takes_its_place(benchmark, n):
-    """Of 30,000 rows it takes 6.7 GiB, and two of them would take more than what is allowed."""
-
-    def apart():
-        return with_peak_memory(ours, convolutional, n)
-
-    ((found, memory),) = race(benchmark, apart, case=f"CNN, CIFAR-10, n={n}, k=10, p=50698", rounds=1)
-    benchmark.extra_info.update(memory=memory, memory_target=MEMORY)
-    assert found.resolved and found.rank == 10 * n
-    assert memory is None or memory < MEMORY
-    if n > 1000:
-        assert "Cholesky factor" in found.method

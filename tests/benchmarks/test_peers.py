@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from gnbook import results
 
-from tests.benchmarks.peers import common, one
-from tests.benchmarks.peers.__main__ import COLUMNS, KEPT, write_table
-from tests.benchmarks.peers.networks import CASES
+from tests.benchmarks.peers import by_hand, common, curvlinops, one, ours
+from tests.benchmarks.peers.__main__ import COLUMNS, KEPT, write
+from tests.benchmarks.peers.networks import CASES, problem_of
 from tests.benchmarks.peers.runner import PEERS, Race
 
 NETWORK, OTHER, LAST = [*CASES][:3]
 PROBLEM = common.Problem(NETWORK, {"w": np.eye(2), "b": np.ones(3)}, np.ones((4, 2)), np.zeros(4, int), np.ones(7))
+APART = {"product": 1e-5, "largest eigenvalue": 3e-3, "Gram matrix": 1e-6}  # one of them works in single precision
 # A process that writes what it found, and dies at a network that a file names, as one without memory does.
 STAND_IN = """
 import json, os, pathlib, sys
@@ -46,7 +47,7 @@ def test_what_is_there_is_not_run_again_and_a_process_that_dies_leaves_its_reaso
     assert (race.folder / "calls").read_text().splitlines() == ["by_hand 1", "by_hand 2", "by_hand 1"]
     late = race.rows("ours", [NETWORK], patience=1e-3)
     assert {row["why"] for row in late} == {"The process was not done after 0.001 seconds."}
-    write_table(rows, race.folder / "peers.csv")
+    write(rows, race.folder / "peers.csv")
     with (race.folder / "peers.csv").open(newline="") as file:
         first, *_, last = csv.DictReader(file)
     assert (first["network"], last["network"]) == (NETWORK, LAST) and tuple(first) == COLUMNS
@@ -57,9 +58,18 @@ def test_the_kept_table_is_of_all_peers_and_they_agree():
     rows = results.kept(KEPT.stem)
     assert {row["peer"] for row in rows} == {peer.replace("_", "-") for peer in PEERS}
     assert all(bool(row["gradients"]) != bool(row["why"]) for row in rows)
-    apart = {"product": 1e-5, "largest eigenvalue": 3e-3, "Gram matrix": 1e-6}  # one of them works in single precision
     found = [row for row in rows if row["gradients"] and row["peer"] != "ours"]
-    assert {row["task"] for row in found} == {*apart} and all(row["difference"] < apart[row["task"]] for row in found)
+    assert {row["task"] for row in found} == {*APART} and all(row["difference"] < APART[row["task"]] for row in found)
+
+
+@pytest.mark.parametrize("peer", [by_hand, curvlinops], ids=lambda peer: peer.__name__.rpartition(".")[2])
+def test_a_peer_finds_what_we_do(peer, monkeypatch):
+    pytest.importorskip(peer.PACKAGES[0].split("-")[0])
+    monkeypatch.setattr(common, "LONG", 0.0)  # one call of each
+    problem = problem_of("CNN")
+    rows, _ = one.rows_of(peer, problem, one.rows_of(ours, problem, {})[1])
+    assert {row["task"] for row in rows if "why" in row} == {*getattr(peer, "CANNOT", ())}
+    assert all(row["difference"] < APART[row["task"]] for row in rows if "why" not in row)
 
 
 def peer_of(**tasks):
@@ -77,14 +87,16 @@ def test_a_row_has_seconds_and_how_far_it_is_from_ours_or_a_reason_in_one_line(m
     def broken(problem):
         raise NotImplementedError
 
-    ours = {"product": 2 * np.ones(7), "largest eigenvalue": 4.0}
+    found_by_us = {"product": 2 * np.ones(7), "largest eigenvalue": 4.0}
     peer = peer_of(product=product, largest=lambda problem: lambda: (5.0, 7), CANNOT={"Gram matrix": "It has none."})
-    rows, found = one.rows_of(peer, PROBLEM, ours)
+    rows, found = one.rows_of(peer, PROBLEM, found_by_us)
     assert kinds == [np.float32] and found["largest eigenvalue"] == 5.0
     assert [row.get("difference") for row in rows] == pytest.approx([0.5, 0.25, None])
     assert rows[1]["products"] == 7 and rows[0]["gradients"] == rows[0]["seconds"] / rows[0]["gradient_seconds"]
     assert rows[2] == {"task": "Gram matrix", "dtype": "float64", "why": "It has none."}
-    rows, _ = one.rows_of(peer_of(product=broken, largest=lambda problem: lambda: (np.ones(3), None)), PROBLEM, ours)
+    rows, _ = one.rows_of(
+        peer_of(product=broken, largest=lambda problem: lambda: (np.ones(3), None)), PROBLEM, found_by_us
+    )
     assert [row["why"] for row in rows[:2]] == [
         "NotImplementedError: no message",
         "ValueError: It is of shape (3,), ours of ().",

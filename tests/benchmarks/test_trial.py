@@ -8,14 +8,16 @@ import pytest
 import torch
 from torch import nn
 
+from tests.benchmarks.peers.runner import write_table
 from tests.benchmarks.trial import one, peers, training
-from tests.benchmarks.trial.__main__ import COLUMNS, keep, write_table
+from tests.benchmarks.trial.__main__ import COLUMNS, keep
 from tests.benchmarks.trial.cases import Case, parted
 from tests.benchmarks.trial.engineer import NAME, engineer
 from tests.benchmarks.trial.networks import CASES, split
 from tests.benchmarks.trial.runner import Trial
 from tests.benchmarks.trial.summary import choices, false_suggestions, lines, speed_up
 from tests.benchmarks.trial.training import Run, best_run, first_loss, held_out, train
+from tests.gnlib.networks import Whole
 
 NETWORK, OTHER = [*CASES][:2]
 
@@ -140,19 +142,12 @@ def test_the_engineer_standardises_normalises_and_draws_sensible_weights():
     assert not torch.equal(variant.module[2].weight, other.module[2].weight)
 
 
-class Masked(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.norm, self.head = nn.Embedding(5, 3), nn.LayerNorm(3), nn.Linear(3, 1)
-        nn.init.normal_(self.head.weight, std=1e-3)
-
-    def forward(self, ids, x, mask):
-        return self.head(self.norm((self.embed(ids) + x) * mask))
-
-
 def test_the_engineer_leaves_integers_masks_and_networks_with_normalisations_alone_but_for_tiny_weights():
+    forward = lambda self, ids, x, mask: self.head(self.norm((self.embed(ids) + x) * mask))  # noqa: E731
+    net = Whole(forward, embed=nn.Embedding(5, 3), norm=nn.LayerNorm(3), head=nn.Linear(3, 1))
+    nn.init.normal_(net.head.weight, std=1e-3)
     x = torch.randint(5, (20,)), 10 + torch.randn(20, 3), torch.ones(20, 1)
-    variant = engineer(Masked(), NUMBERS, x, torch.randn(20, 1))
+    variant = engineer(net, NUMBERS, x, torch.randn(20, 1))
     assert [*variant.inputs] == [1] and not any(name.endswith(NAME) for name, _ in variant.named_modules())
     assert float(variant.module.head.weight.detach().abs().max()) > 0.05
 
@@ -229,7 +224,7 @@ def test_a_tiny_network_from_end_to_end(case, monkeypatch, tmp_path):
     assert by[one.FIRST, "sgd"]["what"] and by[one.FIRST, "sgd"]["report_seconds"] > 0
     text = "\n".join(lines([{"network": "tiny", **r} for r in rows]))
     assert "engineer" in text and "a report:" in text
-    write_table([{"network": "tiny", "part": "development", **r} for r in rows], tmp_path / "t.csv")
+    write_table(tmp_path / "t.csv", COLUMNS, [{"network": "tiny", "part": "development", **r} for r in rows])
     with (tmp_path / "t.csv").open(newline="") as file:
         assert tuple(csv.DictReader(file).fieldnames) == COLUMNS
 

@@ -13,8 +13,14 @@ class Whole(nn.Module):
         for name, part in parts.items():
             setattr(self, name, part)
 
-    def forward(self, *given):
-        return self.written(self, *given)
+    def forward(self, *given, **named):
+        return self.written(self, *given, **named)
+
+
+def perceptron(inputs=3, outputs=1, hidden=nn.Tanh, width=8, seed=0):
+    """One hidden layer, with the weights of a seed."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(inputs, width), hidden(), nn.Linear(width, outputs))
 
 
 class TwoInputs(nn.Module):

@@ -4,18 +4,17 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
 import gnlib
 from gnlib.compare import Difference, Noise
+from tests.gnlib.networks import perceptron
 
 X = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.randn(12, 2, generator=torch.Generator().manual_seed(1))
 
 
 def network(scale=1.0):
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 2))
+    net = perceptron(4, 2, width=12)
     with torch.no_grad():
         net[2].weight.mul_(scale)
     return net

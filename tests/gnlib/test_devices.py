@@ -1,5 +1,7 @@
 """Tensors are made on the device of what a function is given: whatever the default device is, and on a GPU."""
 
+import copy
+import dataclasses
 from functools import partial
 
 import numpy as np
@@ -21,7 +23,7 @@ from gnlib import (
     second_moment,
     whiten,
 )
-from tests.devices import assert_made_where_its_arguments_are, on
+from tests.gnlib.jacobian.cases import gram_matrix
 from tests.oracles import network, normal, samples, with_spectrum
 
 
@@ -49,10 +51,6 @@ def linear(*widths, white=False, deficient=False):
 
 def kappa(weights, moment, skip=0.0, **options):
     return condition_number(linear_gauss_newton(weights, moment, skip), **options)
-
-
-def gram(net, x, **options):
-    return GaussNewton(net, x, **options).gram()
 
 
 def through_scipy(weights, moment, start):
@@ -83,9 +81,9 @@ UNIQUE = {
         normal(18, 2, seed=4),
     ),
     "dense Kronecker sum": (lambda *case: linear_gauss_newton(*case).dense(), *linear(6, 7, 5, 3)),
-    "Gram matrix of an mlp": (gram, mlp(5, 7, 3), normal(6, 5, seed=2)),
-    "Gram matrix of a cnn": (gram, CNN, normal(3, 2, 6, 6, seed=2)),
-    "Gram matrix, coupled": (partial(gram, mode="train"), NORMALISED, normal(6, 5, seed=2)),
+    "Gram matrix of an mlp": (gram_matrix, mlp(5, 7, 3), normal(6, 5, seed=2)),
+    "Gram matrix of a cnn": (gram_matrix, CNN, normal(3, 2, 6, 6, seed=2)),
+    "Gram matrix, coupled": (partial(gram_matrix, mode="train"), NORMALISED, normal(6, 5, seed=2)),
     "Jacobian": (lambda *case: torch.cat([*GaussNewton(*case).jacobian()], 1), mlp(5, 7, 3), normal(6, 5, seed=2)),
     "network": (condition_number, mlp(5, 7, 3), normal(6, 5, seed=3)),
     "network, large": (condition_number, mlp(30, 200, 5), normal(110, 30, seed=3)),
@@ -116,9 +114,50 @@ CASES = UNIQUE | {
 }
 
 
+def on(device, case):
+    """What a function returns for copies of its arguments on this device; a case is a function and its arguments."""
+    function, *arguments = case
+    return function(*(moved(argument, device) for argument in arguments))
+
+
+def moved(argument, device):
+    if isinstance(argument, torch.Tensor | nn.Module):
+        return copy.deepcopy(argument).to(device)
+    if isinstance(argument, tuple) and hasattr(argument, "_fields"):
+        return type(argument)(*(moved(one, device) for one in argument))
+    if isinstance(argument, SecondMoment):
+        return SecondMoment(*(moved(one, device) for one in argument), argument.error)
+    return [moved(one, device) for one in argument] if isinstance(argument, list) else argument
+
+
+def parts(value):
+    """Yield a value, and what it holds if it is a list, tuple, mapping or dataclass, each with its type."""
+    kind = type(value)
+    if dataclasses.is_dataclass(value):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value) if field.compare]
+    if isinstance(value, dict):
+        value = [*value.items()]
+    yield kind, None if isinstance(value, list | tuple) else value
+    for one in value if isinstance(value, list | tuple) else ():
+        yield from parts(one)
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_tensors_are_made_on_the_device_of_the_arguments(case):
-    assert_made_where_its_arguments_are(case)
+    """With all arguments on the CPU, a function finds the same whatever the default device is, bit by bit.
+
+    On "meta" a tensor that is made without `device=` has no data, and is of no use beside those of the CPU.
+    """
+    expected = on("cpu", case)
+    with torch.device("meta"):
+        found = on("cpu", case)
+    for (kind, one), (other_kind, other) in zip(parts(found), parts(expected), strict=True):
+        assert kind is other_kind
+        if isinstance(other, torch.Tensor):
+            assert one.device.type == "cpu" and one.dtype == other.dtype
+            assert torch.equal(one.nan_to_num(), other.nan_to_num())
+        else:
+            np.testing.assert_array_equal(one, other)
 
 
 class NoLargeCopyToTheCPU(TorchDispatchMode):

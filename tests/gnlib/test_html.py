@@ -5,10 +5,10 @@ import sys
 
 import pytest
 import torch
-from torch import nn
 
 import gnlib
 from gnlib.diagnosis import pictures
+from tests.gnlib.networks import perceptron
 
 BeautifulSoup = pytest.importorskip("bs4").BeautifulSoup
 
@@ -17,9 +17,7 @@ Y = torch.randn(12, 2, generator=torch.Generator().manual_seed(1))
 
 
 def made(**options):
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 2))
-    return gnlib.GaussNewton(net, X, options.pop("y", Y), **options)
+    return gnlib.GaussNewton(perceptron(4, 2, width=12), X, options.pop("y", Y), **options)
 
 
 REPORT, BY_PRODUCTS = made().report(), made(dtype=torch.float64)

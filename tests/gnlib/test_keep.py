@@ -5,6 +5,7 @@ import errno
 import json
 import math
 import os
+from functools import partial
 
 import pytest
 import torch
@@ -13,16 +14,13 @@ from torch import nn
 import gnlib
 from gnlib import keep, origin, plain
 from gnlib.files import open_atomic, write
+from tests.gnlib.networks import perceptron
 
 X = torch.randn(33, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.randn(33, 2, generator=torch.Generator().manual_seed(1))
 
 
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 2))
-
-
+network = partial(perceptron, 4, 2, width=12)
 G = gnlib.GaussNewton(network(), X, Y)
 H = gnlib.GaussNewton(network(), X, Y, dtype=torch.float32)
 RESULTS = {

@@ -10,92 +10,69 @@ from torch.nn import functional
 
 from gnlib import GaussNewton
 from gnlib.losses import loss_of
+from tests.gnlib.diagnosis.networks import half, train
+from tests.gnlib.networks import Whole
+from tests.oracles import normal
 
 N, K = 6, 4
 WEIGHTS = torch.tensor([1.0, 0.3, 3.1, 0.7])
 METRIC = torch.tensor([[2.0, 0.1, 0.0, 0.2], [0.1, 1.0, 0.3, 0.0], [0.0, 0.3, 1.7, 0.0], [0.2, 0.0, 0.0, 0.9]])
-CLASSES = torch.arange(N) % K
+CLASSES, WEIGHTED = torch.arange(N) % K, nn.CrossEntropyLoss(weight=WEIGHTS)
 
 
-def normal(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-
-F, NUMBERS, TARGETS = normal(N, K), normal(N, K, seed=1, dtype=torch.float32), normal(N, K, seed=2)
+F, NUMBERS, TARGETS = normal(N, K, seed=0), normal(N, K, seed=1).float(), normal(N, K, seed=2)
 PROBABILITIES = TARGETS.softmax(1)
+entropy, binary = functional.cross_entropy, functional.binary_cross_entropy_with_logits
 
 
 def smooth(f, y):
     return (f - y).pow(4).sum() / len(f) + functional.huber_loss(f, y)
 
 
-class Focal(nn.Module):
-    """A module with a buffer in single precision, which indexes it and casts as under mixed precision."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("alpha", WEIGHTS.clone())
-
-    def forward(self, f, y):
-        logs = functional.log_softmax(f.float(), 1).gather(1, y[:, None])[:, 0]
-        return -(self.alpha[y] * (1 + (1 - logs.exp())) * logs).mean()
+def holding(forward, **buffers):
+    """A loss that is a module with buffers."""
+    module = Whole(forward)
+    for name, buffer in buffers.items():
+        module.register_buffer(name, buffer)
+    return module
 
 
-def focal(f, y):
-    logs = f.log_softmax(1).gather(1, y[:, None])[:, 0]
-    return -(WEIGHTS.double()[y] * (1 + (1 - logs.exp())) * logs).mean()
+def focal(f, y, alpha):
+    logs = functional.log_softmax(f, 1).gather(1, y[:, None])[:, 0]
+    return -(alpha[y] * (1 + (1 - logs.exp())) * logs).mean()
 
 
 def metric(f, y):
     return torch.einsum("na,ab,nb->", f - y, METRIC.to(f.dtype), f - y.to(f.dtype)) / N
 
 
-def halved(f, y):
-    return (f - y).square().sum() / (2 * len(f))
-
-
 CASES = {  # loss, targets, and the same written out for plain autograd
-    "numbers": ("mse", TARGETS, halved),
-    "squared error of classes": ("mse", CLASSES, lambda f, y: halved(f, functional.one_hot(y, K))),
-    "classes": ("cross_entropy", CLASSES, functional.cross_entropy),
-    "one-hot": (
-        "cross_entropy",
-        functional.one_hot(CLASSES, K),
-        lambda f, y: functional.cross_entropy(f, y.double()),
-    ),
-    "soft": ("cross_entropy", PROBABILITIES, functional.cross_entropy),
+    "numbers": ("mse", TARGETS, half),
+    "squared error of classes": ("mse", CLASSES, lambda f, y: half(f, functional.one_hot(y, K))),
+    "classes": ("cross_entropy", CLASSES, entropy),
+    "one-hot": ("cross_entropy", functional.one_hot(CLASSES, K), lambda f, y: entropy(f, y.double())),
+    "soft": ("cross_entropy", PROBABILITIES, entropy),
     "torch's squared error": (nn.MSELoss(), TARGETS, nn.MSELoss()),
     "smoothed labels": (nn.CrossEntropyLoss(label_smoothing=0.1), CLASSES, nn.CrossEntropyLoss(label_smoothing=0.1)),
-    "binary": (
-        functional.binary_cross_entropy_with_logits,
-        PROBABILITIES,
-        functional.binary_cross_entropy_with_logits,
-    ),
+    "binary": (binary, PROBABILITIES, binary),
     "fourth powers": (smooth, TARGETS, smooth),
 }
+FOCAL = holding(lambda self, f, y: focal(f.float(), y, self.alpha), alpha=WEIGHTS.clone())  # as under mixed precision
 IN_SINGLE_PRECISION = {  # as they are written for training, and written out in double precision
-    "weights of classes": (
-        nn.CrossEntropyLoss(weight=WEIGHTS),
-        CLASSES,
-        lambda f, y: functional.cross_entropy(f, y, WEIGHTS.double()),
-    ),
+    "weights of classes": (WEIGHTED, CLASSES, lambda f, y: entropy(f, y, WEIGHTS.double())),
     "probabilities": (
         lambda f, y: functional.binary_cross_entropy(f.sigmoid(), y),
         NUMBERS.sigmoid(),
-        lambda f, y: functional.binary_cross_entropy_with_logits(f, y.double()),
+        lambda f, y: binary(f, y.double()),
     ),
     "weights of positives": (
         nn.BCEWithLogitsLoss(pos_weight=WEIGHTS),
         (NUMBERS > 0).float(),
-        lambda f, y: functional.binary_cross_entropy_with_logits(f, y.double(), pos_weight=WEIGHTS.double()),
+        lambda f, y: binary(f, y.double(), pos_weight=WEIGHTS.double()),
     ),
     "a metric": (lambda f, y: torch.einsum("na,ab,nb->", f - y, METRIC, f - y) / N, NUMBERS, metric),
-    "a cast to half": (
-        lambda f, y: functional.cross_entropy(f.to(torch.bfloat16), y),
-        CLASSES,
-        functional.cross_entropy,
-    ),
-    "buffers": (Focal(), CLASSES, focal),
+    "a cast to half": (lambda f, y: entropy(f.to(torch.bfloat16), y), CLASSES, entropy),
+    "buffers, cast": (FOCAL, CLASSES, lambda f, y: focal(f, y, WEIGHTS.double())),
     "a pair of targets": (
         lambda f, y: (y[1][:, None] * (f - y[0]).square()).sum() / N,
         (NUMBERS, torch.arange(1.0, N + 1) / 7),
@@ -136,14 +113,9 @@ def test_a_loss_is_computed_in_double_precision(name):
 def test_a_loss_with_weights_is_that_of_the_network():
     torch.manual_seed(0)
     net, x = nn.Linear(4, K), torch.randn(N, 4)
-    found = GaussNewton(net, x, CLASSES, nn.CrossEntropyLoss(weight=WEIGHTS)).forecast(rate=0.1, steps=5).losses
-    net, losses = net.double(), []
-    for _ in range(6):
-        loss = functional.cross_entropy(net(x.double()), CLASSES, WEIGHTS.double())
-        losses.append(loss.item())
-        with torch.no_grad():
-            for p, g in zip(net.parameters(), torch.autograd.grad(loss, [*net.parameters()]), strict=True):
-                p -= 0.1 * g
+    found = GaussNewton(net, x, CLASSES, WEIGHTED).forecast(rate=0.1, steps=5).losses
+    net, weighted = net.double(), nn.CrossEntropyLoss(weight=WEIGHTS.double())
+    losses = train(net, x.double(), CLASSES, weighted, torch.optim.SGD(net.parameters(), 0.1), 5)
     assert found.tolist() == pytest.approx(losses, rel=1e-12)
 
 
@@ -162,20 +134,14 @@ def test_a_network_that_is_sure_loses_no_digits():
             torch.testing.assert_close(squared, (p / (1 + p) ** 2).expand(2), rtol=1e-12, atol=0)
 
 
-class Counted(nn.Module):
-    """Count calls in a buffer, on which the loss does not depend."""
+def test_a_loss_is_left_as_it_is():
+    """It counts calls in a buffer, on which its value does not depend."""
 
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, f, y):
+    def counted(self, f, y):
         self.calls += 1
         return functional.mse_loss(f, y)
 
-
-def test_a_loss_is_left_as_it_is():
-    loss, weighted = Counted(), nn.CrossEntropyLoss(weight=WEIGHTS.clone())
+    loss, weighted = holding(counted, calls=torch.zeros(())), nn.CrossEntropyLoss(weight=WEIGHTS.clone())
     assert loss_of(loss, NUMBERS, F).root(F).shape == (N, K, K)
     loss_of(weighted, CLASSES, F).gradient(F)
     assert loss.calls == 0 and weighted.weight.dtype == torch.float32 == torch.get_default_dtype()
@@ -215,7 +181,7 @@ class Centred(nn.Module):
         self.logit_scale = nn.Parameter(torch.zeros(()), requires_grad=temperature)
 
     def forward(self, f, y):
-        value = functional.cross_entropy((f - self.centre) * self.logit_scale.exp(), y)
+        value = entropy((f - self.centre) * self.logit_scale.exp(), y)
         if not self.logit_scale.requires_grad:
             self.centre = 0.9 * self.centre + 0.1 * f.detach().mean(0)
         return value
@@ -226,13 +192,9 @@ def in_single_precision(f: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 NO_FUNCTIONS = {
-    "label noise": (
-        lambda f, y: functional.cross_entropy(f, torch.where(torch.rand(N) < 0.01, 0, y)),
-        CLASSES,
-        "draws random numbers",
-    ),
+    "label noise": (lambda f, y: entropy(f, torch.where(torch.rand(N) < 0.01, 0, y)), CLASSES, "draws random numbers"),
     "noise of NumPy": (
-        lambda f, y: functional.cross_entropy(f + torch.as_tensor(np.random.randn(N, K)), y),  # noqa: NPY002
+        lambda f, y: entropy(f + torch.as_tensor(np.random.randn(N, K)), y),  # noqa: NPY002
         CLASSES,
         "draws random numbers",
     ),
@@ -251,7 +213,7 @@ NO_FUNCTIONS = {
     ),
     "an argmax": (lambda f, y: (f.argmax(1) != y).double().mean(), CLASSES, "in a way that can be differentiated"),
     "other shapes": (
-        lambda f, y: functional.cross_entropy(f, y[:-1]),
+        lambda f, y: entropy(f, y[:-1]),
         CLASSES,
         r"loss fails on outputs of shape \(6, 4\), in double precision, with y of shape \(6,\) and torch.int64",
     ),

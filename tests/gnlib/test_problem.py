@@ -9,10 +9,11 @@ import gnlib
 from gnlib import GaussNewton
 from gnlib.problem import Problem, with_root
 from tests.gnlib.derivatives import rows_of
-from tests.gnlib.diagnosis.networks import CASES, classes, drawn, plain_eigenvalues
+from tests.gnlib.diagnosis.networks import CASES, classes, drawn, half, plain_eigenvalues
+from tests.gnlib.networks import perceptron
 
 LOSSES = {
-    "mse": ("mse", lambda y: lambda f: (f - functional.one_hot(y, f.shape[1])).square().sum() / (2 * len(f))),
+    "mse": ("mse", lambda y: lambda f: half(f, functional.one_hot(y, f.shape[1]))),
     "cross_entropy": ("cross_entropy", lambda y: lambda f: functional.cross_entropy(f, y)),
     "own": (nn.CrossEntropyLoss(label_smoothing=0.1), lambda y: lambda f: functional.cross_entropy(f, y)),  # as curved
 }
@@ -71,10 +72,9 @@ def test_layers_ask_for_no_more_memory_than_the_condition_number(loss):
 
 def singular(**options):
     """Two equal samples, so that both ends come from singular values."""
-    torch.manual_seed(0)
-    x = torch.randn(20, 6, dtype=torch.float64)
+    net, x = perceptron(6, 2, width=9).double(), torch.randn(20, 6, dtype=torch.float64)
     x[1] = x[0]
-    return Problem(nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2)).double(), x, **options)
+    return Problem(net, x, **options)
 
 
 def test_what_is_held_counts_against_the_memory():

@@ -38,8 +38,7 @@ X, Y = torch.ones(3, 2), torch.zeros(3, 1)
 LINE = nn.Linear(2, 1)
 
 
-def coupled(self, x):
-    return self.line(x - x.mean(0) ** 2)
+COUPLED = Whole(lambda self, x: self.line(x - x.mean(0) ** 2), line=LINE)
 
 
 @pytest.mark.bad_input
@@ -50,7 +49,7 @@ def coupled(self, x):
         ("no-targets", lambda: gnlib.GaussNewton(LINE, X, dtype=torch.float32).waiting()),
         ("not-finite", lambda: gnlib.GaussNewton(LINE, X * float("nan"))),
         ("too-little-memory", lambda: gnlib.GaussNewton(LINE, torch.ones(900, 2), memory=1e-5).condition_number()),
-        ("samples-coupled", lambda: gnlib.GaussNewton(Whole(coupled, line=LINE), torch.rand(5, 2))),
+        ("samples-coupled", lambda: gnlib.GaussNewton(COUPLED, torch.rand(5, 2))),
         ("random-module", lambda: gnlib.GaussNewton(nn.Sequential(LINE, nn.Dropout()), X, mode="train")),
         ("rate-too-large", lambda: gnlib.GaussNewton(LINE, X, Y).waiting(rate=1e9)),
         ("needs-matrix", lambda: gnlib.GaussNewton(LINE, X, dtype=torch.float32).condition_number()),

@@ -1,19 +1,20 @@
 """What a network's matrix says while it trains: in a loop, and from the trainers of other libraries."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 
 import gnlib
 from gnlib.watch import Watch
+from tests.gnlib.networks import perceptron
 
 X = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.randn(24, 2, generator=torch.Generator().manual_seed(1))
 
 
-def network():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+network = partial(perceptron, 4, 2)
 
 
 def watched(**options):

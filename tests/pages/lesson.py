@@ -8,10 +8,9 @@ import re
 import subprocess
 import sys
 
-import jupytext
 from gnbook.checkout import ROOT, chapters, environment
 
-from tests.pages.counts import HIDDEN
+from tests.pages.counts import HIDDEN, cells_of
 
 ALLOWED = {"gnlib", "matplotlib", "numpy", "scipy", "torch"} | sys.stdlib_module_names
 # Where a range is stated, as in `n = 100  # images (20 to 500)`.
@@ -34,8 +33,7 @@ print(len(matplotlib.pyplot.get_fignums()), "figures")
 
 def cells(name):
     """Return the code cells of a lesson, without the one that installs the library in Colab."""
-    found = [cell for cell in jupytext.read(chapters(".ipynb")[name]).cells if cell.cell_type == "code"]
-    return [cell for cell in found if "install" not in cell.metadata.get("tags", ())]
+    return [cell for cell in cells_of(chapters()[name]) if cell.cell_type == "code"]
 
 
 def in_sight(name):

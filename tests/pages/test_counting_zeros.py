@@ -13,10 +13,6 @@ def rows():
     return [row for row in results.kept("counting-zeros") if row["epoch"] == 100]
 
 
-def judged():
-    return [(row["rank"], row["kappa"]) for row in rows() if row["figure"] == "9 rules"]
-
-
 @cache
 def lines():
     """By what is judged: rank, condition number and gap, as they are printed."""
@@ -26,7 +22,8 @@ def lines():
 
 
 def values():
-    given, kept = parameters("counting-zeros"), judged()
+    given = parameters("counting-zeros")
+    kept = [(row["rank"], row["kappa"]) for row in rows() if row["figure"] == "9 rules"]
     (width,) = {row["width"] for row in rows() if row["figure"] == "9 rules" and row["width"]} or {20}
     (images,) = {row["relu_images"] for row in rows()}
     rank, kappa, _ = lines()["after, singular values"]

@@ -38,11 +38,6 @@ def stretch(values):
     return values[-1] / values[0]
 
 
-def laplace_limit():
-    theta = scipy.optimize.brentq(lambda x: x * np.tanh(x) - 1, 1, 2, xtol=1e-14)
-    return theta / np.cosh(theta)
-
-
 def two_layers(factor):
     """The first dot of the first figure, and the same with an output layer of another size."""
     d, rng = parameters(PAGE)["d"], np.random.default_rng(parameters(PAGE)["seed"])
@@ -96,7 +91,8 @@ def test_dots_lie_within_a_factor_of_their_lines():
 def test_depth_is_a_crossover():
     times = [row[-1] for row in rows(PAGE, "t = ")]
     assert times == sorted(times) and times[0] < 1.2 and times[-1] == pytest.approx(4, abs=0.1)
-    assert f"{laplace_limit() ** -2:.4f}\\, t^2" in TEXT
+    theta = scipy.optimize.brentq(lambda x: x * np.tanh(x) - 1, 1, 2, xtol=1e-14)  # of Laplace's limit
+    assert f"{(np.cosh(theta) / theta) ** 2:.4f}\\, t^2" in TEXT
     assert of_many(1e-4) == pytest.approx(1 + 4 * (1e-4 / 3) ** 0.5, rel=1e-3)
 
 

@@ -8,30 +8,20 @@ import torch
 from gnbook import results
 
 import gnlib
+from tests.pages.laboratory.test_one_hidden_layer import kappa, of_data
+from tests.pages.laboratory.test_one_hidden_layer import moment as of_images
 from tests.pages.pages import parameters, rows
 
 PAGE = "one-hidden-layer"
 
 
-@cache
 def moment(kind, name="mnist", stride=4):
-    x = gnlib.load(name, 1000, stride=stride)[0]
-    prepared = {"raw": x, "centred": x - x.mean(0), "standardised": (x - x.mean()) / x.std(), "white": gnlib.whiten(x)}
-    return gnlib.SecondMoment.from_data(prepared[kind])
-
-
-def of_data(moment):
-    return (moment.eigenvalues[0] / moment.eigenvalues[-1]).item()
+    return of_images(name, stride, kind)
 
 
 def network(m, outer=1.0):
     v, w = gnlib.linear_weights([49, m, 10], generator=torch.Generator().manual_seed(0))
     return [v, outer * w]
-
-
-def kappa(weights, moment):
-    """By the form of the small matrix that the library has for linear layers, not by the derivative of h."""
-    return gnlib.condition_number(gnlib.linear_gauss_newton(weights, moment)).value
 
 
 @cache

@@ -4,13 +4,12 @@ The table is printed, and lies in _build/peers; with `--keep` it becomes the one
 """
 
 import argparse
-import csv
 import sys
 from pathlib import Path
 
 from tests.benchmarks.peers.common import TASKS
 from tests.benchmarks.peers.networks import CASES, problem_of
-from tests.benchmarks.peers.runner import PEERS, ROOT, Race
+from tests.benchmarks.peers.runner import PEERS, ROOT, Race, write_table
 
 KEPT = ROOT / "book" / "results" / "cost-peers.csv"
 COLUMNS = (
@@ -23,14 +22,11 @@ SHOWN = {"network": "<30", "task": "<20", "peer": "<20", "gradients": ">10.4g", 
 SHOWN |= {"difference": ">11.1e", "why": ""}
 
 
-def write_table(rows: list[dict], path: Path) -> None:
+def write(rows: list[dict], path: Path) -> None:
     """Write the rows, network by network and task by task, so that peers stand beside each other."""
     networks, tasks = list(CASES), list(TASKS)
     rows = sorted(rows, key=lambda row: (networks.index(row["network"]), tasks.index(row["task"])))
-    with path.open("w", newline="", encoding="utf8") as file:
-        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+    write_table(path, COLUMNS, rows)
 
 
 def line(row: dict) -> str:
@@ -65,7 +61,7 @@ def main(arguments: list[str]) -> None:
         found = race.rows(peer, networks)
         rows += found
         print(*map(line, found), sep="\n", flush=True)
-    write_table(rows, KEPT if options.keep else race.folder / "peers.csv")
+    write(rows, KEPT if options.keep else race.folder / "peers.csv")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ def gram(problem):
 
     outputs, weights, x = network(problem)
     way = nt.NtkImplementation.JACOBIAN_CONTRACTION
-    kernel = jax.jit(nt.empirical_ntk_fn(outputs_of(outputs), trace_axes=(), vmap_axes=0, implementation=way))
+    given = lambda weights, x, **_: outputs(weights, x)  # noqa: E731 (with options, of which it has none)
+    kernel = jax.jit(nt.empirical_ntk_fn(given, trace_axes=(), vmap_axes=0, implementation=way))
 
     def found():
         its = np.asarray(kernel(x, None, weights))  # samples, samples, outputs, outputs
@@ -30,8 +31,3 @@ def gram(problem):
         return its.transpose(0, 2, 1, 3).reshape(rows, rows) / len(x)
 
     return found
-
-
-def outputs_of(outputs):
-    """Return the function with its arguments as the peer calls it: weights, data, and options that it has none of."""
-    return lambda weights, x, **_: outputs(weights, x)

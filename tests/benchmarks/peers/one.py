@@ -4,7 +4,6 @@ Each network leaves a file of what was found as soon as it is done.
 """
 
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +26,12 @@ def rows_of(peer: ModuleType, problem: Problem, ours: dict[str, object]) -> tupl
         row: dict[str, object] = {"task": task, "dtype": np.dtype(dtype).name}
         rows.append(row)
         try:
-            seconds, (found, products) = race(peer, task, problem.as_dtype(dtype))
+            if task in getattr(peer, "CANNOT", {}):
+                raise Unable(peer.CANNOT[task])
+            given = problem.as_dtype(dtype)
+            work = getattr(peer, NAMES[task])(given)
+            seconds, found = common.measured(peer.gradient(given), work)
+            found, products = found if isinstance(found, tuple) else (found, None)  # where the peer counts them
             apart = {"difference": common.difference(found, ours[task])} if task in ours else {}
         except Exception as error:  # whatever it is, the others go on
             row["why"] = common.reason(error)
@@ -35,16 +39,6 @@ def rows_of(peer: ModuleType, problem: Problem, ours: dict[str, object]) -> tupl
         row |= seconds | apart | {"products": products}
         results[task] = found
     return rows, results
-
-
-def race(peer: ModuleType, task: str, problem: Problem) -> tuple[dict[str, float], tuple[object, int | None]]:
-    """Return the seconds of a task, what was found, and the products it took where the peer counts them."""
-    if task in getattr(peer, "CANNOT", {}):
-        raise Unable(peer.CANNOT[task])
-    make: Callable = getattr(peer, NAMES[task])
-    work = make(problem)
-    seconds, found = common.measured(peer.gradient(problem), work)
-    return seconds, found if isinstance(found, tuple) else (found, None)
 
 
 def main(peer: str, folder: Path, networks: list[str]) -> None:

@@ -1,5 +1,6 @@
 """Each peer in its own environment and its own process; what is there is not run again."""
 
+import csv
 import json
 import os
 import shutil
@@ -24,6 +25,38 @@ ONE_THREAD = {
     "JAX_PLATFORMS": "cpu",
 }
 PATIENCE = 1800  # seconds that a process may take
+
+
+def ended(command: Sequence[str], patience: float, packages: Path | None = None) -> str:
+    """Run a command with one thread and the code of this tree, and return why it did not come to an end, if it did not.
+
+    Packages of a folder go before those of the book.
+    """
+    paths = [str(packages or ""), str(ROOT), str(ROOT / "book"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience)
+    except subprocess.TimeoutExpired:
+        return f"The process was not done after {patience:g} seconds."
+    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return f"The process ended with code {done.returncode}: {last}"[:200]
+
+
+def origin(seconds: float, **more: object) -> dict[str, object]:
+    """Return the columns that say where a row comes from."""
+    found = {
+        **{"device": "cpu", "revision": git_revision(HERE), **versions(), "threads": 1, "seconds": round(seconds, 3)},
+        **{"finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), **more},
+    }
+    return {f"run_{key}": value for key, value in found.items()}
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Sequence[dict]) -> None:
+    """Write rows as a kept table."""
+    with path.open("w", newline="", encoding="utf8") as file:
+        table = csv.DictWriter(file, columns, lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
 
 
 class Race:
@@ -83,27 +116,11 @@ class Race:
         """Run a peer on networks, and return why it did not come to an end, if it did not."""
         for network in networks:
             result_of(self.folder, peer, network).unlink(missing_ok=True)
-        paths = [str(self.environment(peer)), str(ROOT), str(ROOT / "book"), os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         command = [sys.executable, "-m", self.module, peer, str(self.folder), *networks]
-        try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience)
-        except subprocess.TimeoutExpired:
-            return f"The process was not done after {patience:g} seconds."
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return f"The process ended with code {done.returncode}: {last}"[:200]
+        return ended(command, patience, self.environment(peer))
 
     def _keep(self, peer: str, network: str, found: dict) -> None:
         """Write the rows of a peer on a network, each with where it comes from."""
-        origin = {
-            "name": f"{peer}, {network}",
-            "device": "cpu",
-            "revision": git_revision(HERE),
-            **versions(),
-            "threads": 1,
-            "seconds": round(found["seconds"], 3),
-            "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
         of = {"network": network, "peer": peer.replace("_", "-")}
-        run = {f"run_{key}": value for key, value in origin.items()}
+        run = origin(found["seconds"], name=f"{peer}, {network}")
         write_json(self._path(peer, network), [of | row | run for row in found["rows"]])

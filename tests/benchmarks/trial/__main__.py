@@ -5,18 +5,15 @@ held-out half is looked at once, at the end. With `--keep` the rows of both halv
 """
 
 import argparse
-import csv
 import sys
-from pathlib import Path
-from time import process_time
 
 import torch
 from tqdm import tqdm
 
-from tests.benchmarks.peers.runner import ROOT
+from tests.benchmarks.peers.runner import ROOT, write_table
 from tests.benchmarks.trial import libraries
 from tests.benchmarks.trial.cases import Case
-from tests.benchmarks.trial.one import OPTIMIZERS, SEEDS
+from tests.benchmarks.trial.one import OPTIMIZERS, SEEDS, epoch_seconds
 from tests.benchmarks.trial.runner import BUDGET, LIMIT, Trial
 from tests.benchmarks.trial.summary import by_network, lines
 
@@ -34,21 +31,9 @@ STEPS_OF = {"adam": 300, "sgd": 450}  # of a search over the grid, as the first 
 
 def seconds_of(case: Case) -> float:
     """Return a forecast of the CPU seconds of a network, from the time of a step."""
-    module, data, taken = case.module(0), case.data(), []
-    for _ in range(4):
-        start = process_time()
-        case.loss_of(module, data.x, data.y).backward()
-        taken.append(process_time() - start)
-    searches = 3 * len(SEEDS) + CANDIDATES + SEARCHES
-    return min(taken) * searches * sum(STEPS_OF.values()) + len(SEEDS) * len(OPTIMIZERS) * BUDGET / 2
-
-
-def write_table(rows: list[dict], path: Path) -> None:
-    """Write the rows as the kept table."""
-    with path.open("w", newline="", encoding="utf8") as file:
-        table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
+    data, searches = case.data(), 3 * len(SEEDS) + CANDIDATES + SEARCHES
+    step = epoch_seconds(case, case.module(0), data) * len(data.y) / 1000
+    return step * searches * sum(STEPS_OF.values()) + len(SEEDS) * len(OPTIMIZERS) * BUDGET / 2
 
 
 def main(arguments: list[str]) -> None:
@@ -94,7 +79,7 @@ def keep(trial: Trial, parts: dict[str, list[str]]) -> None:
     revisions = {str(row["run_revision"]) for row in rows}
     if missing or len(revisions) != 1 or "+" in min(revisions) or revisions == {"None"}:
         sys.exit(f"Nothing is kept: {len(missing)} networks are missing, revisions are {', '.join(sorted(revisions))}.")
-    write_table(rows, KEPT)
+    write_table(KEPT, COLUMNS, rows)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
@@ -78,6 +79,12 @@ class Case:
         if self.loss == "cross_entropy":
             return functional.cross_entropy(f.flatten(0, -2), y.flatten())
         return self.loss(f, y)  # type: ignore[operator]
+
+
+def of_library(path: str, *sizes: Any, **options: Any) -> Callable[[], nn.Module]:
+    """Return what makes a network of a library, which is not imported before."""
+    library, _, name = path.rpartition(".")
+    return lambda: getattr(import_module(library), name)(*sizes, **options)
 
 
 def called(module: nn.Module, x: Any) -> Any:

@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -19,8 +20,8 @@ from tests.benchmarks.peers.common import reason, write_json
 from tests.benchmarks.trial import libraries, peers
 from tests.benchmarks.trial.cases import Case, Data
 from tests.benchmarks.trial.engineer import engineer
-from tests.benchmarks.trial.ours import Report, ask, candidates
-from tests.benchmarks.trial.training import GOAL, RATES, STEPS, Run, best_run, first_loss, held_out, train
+from tests.benchmarks.trial.ours import ask, candidates
+from tests.benchmarks.trial.training import GOAL, RATES, STEPS, best_run, first_loss, held_out, train
 
 SEEDS = 0, 1, 2
 OPTIMIZERS = [*RATES]
@@ -55,7 +56,7 @@ def variants(case: Case, data: Data, seeds: Sequence[int], budget: float, quick:
     plain, tried = case.module(seeds[0]), []
     for seed in seeds:
         for optimizer in OPTIMIZERS:
-            report, why = _asked(case, case.module(seed), data, optimizer, budget)
+            report, why = _made(partial(ask, case, case.module(seed), data, optimizer, budget))
             what, seconds = ("", None) if report is None else (report.suggestions[:1], report.seconds)
             first = {"what": "".join(what), "why": why, "seconds": seconds}
             module = None if report is None else report.module
@@ -73,31 +74,24 @@ def variants(case: Case, data: Data, seeds: Sequence[int], budget: float, quick:
     yield from _peers(case, data, plain, seeds[0])
 
 
-def _asked(case: Case, module: nn.Module, data: Data, optimizer: str, budget: float) -> tuple[Report | None, str]:
+def _made(make: Callable[[], Any]) -> tuple[Any, str]:
     try:
-        return ask(case, module, data, optimizer, budget), ""
+        return make(), ""
     except Exception as error:  # whatever it is, the trial goes on
         return None, reason(error)
 
 
-def _made(make: Callable[[], Any]) -> tuple[Any, str]:
-    try:
-        return make(), ""
-    except Exception as error:
-        return None, reason(error)
-
-
 def _peers(case: Case, data: Data, plain: nn.Module, seed: int) -> Iterator[Variant]:
-    module, why = _made(lambda: peers.usual(case, plain, data))
+    module, why = _made(partial(peers.usual, case, plain, data))
     yield Variant(USUAL, seed, "adam", module, rate=peers.RECIPE_RATE, why=why)
     for name, find in ((LIGHTNING, peers.lightning_rate), (FASTAI, peers.fastai_rate)):
         for optimizer in OPTIMIZERS:
-            rate, why = _made(lambda find=find, optimizer=optimizer: find(case, plain, data, optimizer))
+            rate, why = _made(partial(find, case, plain, data, optimizer))
             yield Variant(name, seed, optimizer, plain if rate else None, rate=rate, why=why)
-    drawn, no = _made(lambda: peers.metainit(case, plain, data))
+    drawn, no = _made(partial(peers.metainit, case, plain, data))
     for optimizer in OPTIMIZERS:
         yield Variant(METAINIT, seed, optimizer, drawn, why=no)
-        module, why = _made(lambda optimizer=optimizer: peers.gradinit(case, plain, data, optimizer))
+        module, why = _made(partial(peers.gradinit, case, plain, data, optimizer))
         yield Variant(GRADINIT, seed, optimizer, module, why=why)
 
 
@@ -143,12 +137,9 @@ def _trained(case: Case, variant: Variant, data: Data, goal: float) -> dict[str,
     else:
         run = train(case, variant.module, data, variant.optimizer, variant.rate, goal, STEPS)
         searched = len(run.losses)
-    return _result(case, run, data) | {"searched": searched}
-
-
-def _result(case: Case, run: Run, data: Data) -> dict[str, object]:
     loss = held_out(case, run.module, data)
     return {
+        "searched": searched,
         **{"rate": run.rate, "state": run.state, "steps": int(run.steps) if run.steps < math.inf else None},
         **{"last_loss": run.losses[-1] if math.isfinite(run.losses[-1]) else None},
         **{"held_out_loss": loss if math.isfinite(loss) else None},

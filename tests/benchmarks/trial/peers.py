@@ -111,7 +111,10 @@ def gradinit(case: Case, module: nn.Module, data: Data, optimizer: str) -> nn.Mo
     own = MAKE["adam"](factors.values(), lr=1e-2)
 
     def loss_at(parameters: dict[str, Tensor]) -> Tensor:
-        return case.loss_of(_At(module, parameters), data.x, data.y) / unit
+        def there(*args: Any, **kwargs: Any) -> Any:
+            return functional_call(module, parameters, args, kwargs)
+
+        return case.loss_of(there, data.x, data.y) / unit
 
     with sdpa_kernel(SDPBackend.MATH):
         for _ in range(ITERATIONS):
@@ -136,16 +139,6 @@ def gradinit(case: Case, module: nn.Module, data: Data, optimizer: str) -> nn.Mo
             if name in factors:
                 p.mul_(factors[name])
     return _finite(module)
-
-
-class _At:
-    """A module that is called at other parameters."""
-
-    def __init__(self, module: nn.Module, parameters: dict[str, Tensor]) -> None:
-        self.module, self.parameters = module, parameters
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return functional_call(self.module, self.parameters, args, kwargs)
 
 
 def _finite(module: nn.Module) -> nn.Module:

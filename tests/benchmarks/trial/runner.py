@@ -1,22 +1,16 @@
 """The networks one by one, each in its own process with one thread and a limit; what is there is not run again."""
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 
-from gnbook.sweep.provenance import git_revision, versions
-
 from tests.benchmarks.peers.common import write_json
-from tests.benchmarks.peers.runner import ONE_THREAD, ROOT
+from tests.benchmarks.peers.runner import ended, origin
 
-HERE = Path(__file__).parent
 LIMIT = 1200.0  # seconds of a network
 BUDGET = 20.0  # seconds of a report, by the wall: more on a machine that has other things to do
 
@@ -72,36 +66,14 @@ class Trial:
         """Run a network; if the process dies or is not done in time, its row has the reason."""
         start, found = perf_counter(), self.folder / "found" / f"{network}.json"
         found.unlink(missing_ok=True)
-        paths = [str(ROOT), str(ROOT / "book"), os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         command = [sys.executable, "-W", "ignore", "-m", self.module, str(self.folder), network]
         command += [str(self.budget), *(["quick"] if self.quick else [])]
-        try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=self.limit)
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            why = f"The process ended with code {done.returncode}: {last}"[:200]
-        except subprocess.TimeoutExpired:
-            why = f"The process was not done after {self.limit:g} seconds."
-        result = {"rows": [{"why": why}], "seconds": perf_counter() - start}
+        result = {"rows": [{"why": ended(command, self.limit)}], "seconds": perf_counter() - start}
         if found.exists():
             result = json.loads(found.read_text())
-        self._keep(network, result)
-
-    def _keep(self, network: str, found: dict) -> None:
-        """Write the rows of a network, each with where it comes from."""
-        origin = {
-            "device": "cpu",
-            "revision": git_revision(HERE),
-            **versions(),
-            "threads": 1,
-            "budget": self.budget,
-            "seconds": round(found["seconds"], 3),
-            "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        run = {f"run_{key}": value for key, value in origin.items()}
-        rows = [{"network": network, "versions": _version(row.get("library")), **row, **run} for row in found["rows"]]
+        run = origin(result["seconds"], budget=self.budget)
+        rows = [{"network": network, "versions": "", **row, **run} for row in result["rows"]]
+        for row in rows:
+            if "library" in row:
+                row["versions"] = f"{row['library']} {version(row['library'])}"
         write_json(self._path(network), rows)
-
-
-def _version(library: str | None) -> str:
-    return f"{library} {version(library)}" if library else ""

@@ -7,7 +7,7 @@ there the speed-up is unknown: left out of medians, and counted.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -148,14 +148,10 @@ def _line(rows: Rows, variant: str, optimizer: str) -> str:
         for row, _ in found
         if row.get("held_out_loss") and plain[row["network"], row["seed"]].get("held_out_loss")
     ]
-    one, least = (_number(f(medians) if medians else None) for f in (_median, _least))
+    one, least = (_number(f(medians) if medians else None) for f in (median, min))
     counts = [states.count("exploded"), states.count("dead"), len(found) - len(known)]
     cells = [len(medians), one, least, good, *counts, _number(median(held) if held else None)]
     return f"{variant:<30}" + "".join(f"{cell:>9}" for cell in cells)
-
-
-_median: Callable[[list[float]], float] = median
-_least: Callable[[list[float]], float] = min
 
 
 def _number(value: float | None) -> str:

@@ -8,7 +8,7 @@ from gnlib.advice.branches import ends_of_branches
 from gnlib.advice.candidates import Setting, arguments_of, changed, changes_for
 from gnlib.advice.layers import NORMALISATION
 from gnlib.advice.wrappers import by_feature, by_one_number, whitened
-from tests.gnlib.networks import Whole
+from tests.gnlib.networks import Whole, perceptron
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -28,11 +28,6 @@ def setting(module, x, y=None, loss="mse"):
 
 def changes(module, x, y=None, loss="mse"):
     return {change.what: change for change in changes_for(setting(module, x, y, loss))}
-
-
-def perceptron(inputs=3, outputs=1, hidden=nn.Tanh):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(inputs, 8), hidden(), nn.Linear(8, outputs))
 
 
 def after(module, what, x, y=None, loss="mse"):
@@ -223,19 +218,11 @@ def test_linear_maps_of_other_libraries_are_drawn_by_what_goes_in_and_normalised
     assert not after(net, "zero weights in 2 (Conv1D)", x)(x).any()
 
 
-class Added(nn.Module):
-    def __init__(self, branch):
-        super().__init__()
-        self.branch = branch
-
-    def forward(self, x):
-        return x + self.branch(x)
-
-
 def test_branches_end_where_they_are_added_and_begin_as_zero_or_over_the_root_of_their_number():
     torch.manual_seed(0)
-    plain = Added(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Dropout(0.0)))
-    normed = Added(nn.Sequential(nn.Linear(4, 4, bias=False), nn.LayerNorm(4)))
+    add, last = lambda self, x: x + self.branch(x), nn.Dropout(0.0)
+    plain = Whole(add, branch=nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), last))
+    normed = Whole(add, branch=nn.Sequential(nn.Linear(4, 4, bias=False), nn.LayerNorm(4)))
     layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True, norm_first=True)
     net, x = nn.Sequential(plain, normed, layer, nn.Linear(4, 1)), random(5, 3, 4)
     ends = ends_of_branches(net, lambda m: m(x))
@@ -257,17 +244,6 @@ def test_constant_features_and_targets_are_moved_and_never_divided():
     torch.testing.assert_close(after(net, "standardise the targets", x, y)(x), net(x) + 3)
 
 
-class Blind(nn.Module):
-    """A module that takes anything, and looks at nothing."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(1, 1)
-
-    def forward(self, **given):
-        return self.head(torch.ones(6, 1))
-
-
 @pytest.mark.parametrize(
     "batch, why",
     [
@@ -280,7 +256,8 @@ class Blind(nn.Module):
     ],
 )
 def test_tokens_masks_and_lengths_are_left_alone_and_named(batch, why):
-    found = Setting(Blind(), [batch], None, "mse")
+    blind = Whole(lambda self, **given: self.head(torch.ones(6, 1)), head=nn.Linear(1, 1))  # whatever it is given
+    found = Setting(blind, [batch], None, "mse")
     (key,) = (key for key in batch if key != "x")
     name = "standardise the inputs" if len(batch) == 1 else f"standardise input {key!r}"
     assert why in found.left_out()[name] and key not in found.inputs

@@ -10,14 +10,10 @@ from torch.optim import LBFGS, SGD, Adam, AdamW
 
 from gnlib.advice.candidates import arguments_of
 from gnlib.advice.runs import Batch, Run, Trainer, best_of, further_rate, loss_on
+from tests.gnlib.networks import perceptron
 
 GENERATOR = torch.Generator().manual_seed(0)
 X, Y = torch.randn(20, 3, generator=GENERATOR), torch.randn(20, 1, generator=GENERATOR)
-
-
-def perceptron():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
 
 
 def trainer(optimizer, groups=None, **options):

@@ -15,7 +15,7 @@ from gnlib.advice.search import Candidate, Measured, Search
 from gnlib.advice.suggestions import Advice, Suggestion
 from gnlib.advice.wrappers import by_feature
 from gnlib.laws.waiting import Waiting
-from tests.gnlib.networks import Whole
+from tests.gnlib.networks import Whole, perceptron
 
 GENERATOR = torch.Generator().manual_seed(0)
 AMPLE = 600.0  # seconds, of which a few are taken: what is tried depends on no machine
@@ -29,11 +29,6 @@ def seeded(monkeypatch):
 
 def random(*shape):
     return torch.randn(shape, generator=GENERATOR)
-
-
-def perceptron(inputs=3, outputs=1, hidden=nn.Tanh):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(inputs, 8), hidden(), nn.Linear(8, outputs))
 
 
 def page(advice):
@@ -123,31 +118,27 @@ def test_a_suggestion_says_where_nothing_got_there_and_what_it_loses():
     assert not keeps.loses and "it does not lose" in str(keeps)
 
 
-def test_the_simpler_of_two_that_are_as_good_is_suggested(monkeypatch):
+def searched(*kinds):
+    """A search, and candidates with changes of these kinds that were measured."""
     x, y = uneven()
     search = Search(Setting(nn.Linear(4, 1), [{0: x}], y, "mse"), lambda m: Measured(1.0, 1.0, None), None, AMPLE)
-    a, b = (Change(kind, kind, lambda m: m) for kind in ("inputs", "targets"))
-    both, one, other = (
-        Candidate(c, nn.Linear(4, 1), Measured(1.0, 1.0, lambda s: WAITING)) for c in ((a, b), (a,), (b,))
-    )
+    search.trainer = type("Named", (), {"name": "SGD"})()
+    made = [tuple(Change(kind, kind, lambda m: m) for kind in some.split()) for some in kinds]
+    return search, [Candidate(c, nn.Linear(4, 1), Measured(1.0, 1.0, lambda s: WAITING)) for c in made]
+
+
+def test_the_simpler_of_two_that_are_as_good_is_suggested():
+    search, (both, one, other) = searched("inputs targets", "inputs", "targets")
     slow = a_run(1.0, *[0.9] * 50, 0.05)
     quick, as_quick, later = (a_run(1.0, *[0.9] * n, 0.05) for n in (20, 21, 23))
     for runs, expected in (((quick, as_quick, later), ["inputs"]), ((quick, later, later), ["inputs; targets"])):
         search.runs = {search.candidates[0]: slow, both: runs[0], one: runs[1], other: runs[2]}
-        monkeypatch.setattr("gnlib.advice.search.Trainer.name", "SGD", raising=False)
-        search.trainer = type("Named", (), {"name": "SGD"})()
         assert [s.what for s in search._found()][:1] == expected
 
 
 def test_a_change_that_only_begins_lower_is_not_suggested():
     """The goal is 0.1; without a change the loss stays at 0.97, and is beyond it at once with zero weights, say."""
-    x, y = uneven()
-    search = Search(Setting(nn.Linear(4, 1), [{0: x}], y, "mse"), lambda m: Measured(1.0, 1.0, None), None, AMPLE)
-    candidates = [
-        Candidate((Change(kind, kind, lambda m: m),), nn.Linear(4, 1), Measured(1.0, 1.0, lambda s: WAITING))
-        for kind in ("weights", "inputs")
-    ]
-    search.trainer = type("Named", (), {"name": "SGD"})()
+    search, candidates = searched("weights", "inputs")
     for end, expected in ((0.9, ["inputs"]), (0.7, ["weights", "inputs"])):
         courses = a_run(0.96, *[end] * 200), a_run(1.0, *[0.98] * 20, *[0.5] * 180)
         search.runs = {search.candidates[0]: a_run(1.0, *[0.98] * 150, *[0.97] * 50)} | dict(
@@ -204,22 +195,13 @@ def test_a_change_that_loses_on_held_out_data_says_so():
 # Other inputs, modules and optimisers
 
 
-class Masked(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 1))
-
-    def forward(self, x, mask=1.0):
-        return (self.net(x) * mask).mean(1)
-
-
 @pytest.mark.parametrize("given", ["tuple", "dict", "list"])
 def test_tuples_dicts_and_lists_are_tried_like_one_tensor(given):
-    torch.manual_seed(0)
+    net = Whole(lambda self, x, mask: (self.net(x) * mask).mean(1), net=perceptron(4, hidden=nn.ReLU, width=16))
     x, mask = 1000 + random(24, 6, 4), torch.ones(24, 6, 1)
     y = (x[:, :, :1] - 1000).mean(1)
     kinds = {"tuple": (x, mask), "dict": {"x": x, "mask": mask}, "list": [(x[:10], mask[:10]), (x[10:], mask[10:])]}
-    advice = GaussNewton(Masked(), kinds[given], y).advice(budget=AMPLE)
+    advice = GaussNewton(net, kinds[given], y).advice(budget=AMPLE)
     assert any("the inputs, each feature by itself" in s.what for s in advice.suggestions)
     name = "'mask'" if given == "dict" else "1"
     assert f"not tried standardise input {name}: zeros and ones alone, as in a mask" in page(advice)

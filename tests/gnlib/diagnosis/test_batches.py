@@ -9,14 +9,14 @@ from torch.optim import SGD, Adam
 
 from gnlib import GaussNewton
 from gnlib.diagnosis.batches import BatchNoise, sharpness_at_most
+from tests.gnlib.networks import perceptron
 
 N, K = 4, 2
 RATES = [0.3, 0.5, 0.2, 0.7]
 
 
 def problem(seed=0, n=N, k=K, **options):
-    torch.manual_seed(seed)
-    net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, k)).double()
+    net = perceptron(5, k, width=4, seed=seed).double()
     return GaussNewton(net, torch.randn(n, 5).double(), torch.randn(n, k).double(), **options)
 
 

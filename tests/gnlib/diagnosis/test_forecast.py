@@ -18,6 +18,7 @@ from gnlib.jacobian.trial import networks_of
 from gnlib.losses import loss_of
 from tests.gnlib.diagnosis import networks as kinds
 from tests.gnlib.diagnosis.networks import CASES, classes, loss_at, page, train
+from tests.gnlib.networks import perceptron
 
 N, K, STEPS = 6, 3, 120
 
@@ -29,8 +30,7 @@ def data(kind="mse", scale=1.0):
 
 
 def network(width=16, *, last_alone=False, seed=0):
-    torch.manual_seed(seed)
-    module = nn.Sequential(nn.Linear(4, width), nn.Tanh(), nn.Linear(width, K)).double()
+    module = perceptron(4, K, width=width, seed=seed).double()
     module[0].requires_grad_(not last_alone)
     return module
 

@@ -16,6 +16,7 @@ from gnlib.diagnosis.curves import curve_between, curve_of
 from gnlib.diagnosis.descent import Rule, descend
 from gnlib.eigen.quadrature import Lanczos
 from tests.gnlib.diagnosis.networks import page
+from tests.gnlib.networks import perceptron
 from tests.gnlib.products.test_side import IDS, NEXT, of_tokens
 
 F64, F32 = torch.float64, torch.float32
@@ -29,8 +30,7 @@ def _patient(monkeypatch):
 
 def both(n, optimizer, loss="mse", *, dtype=F64):
     """Return the forecasts with a matrix and with products at hand."""
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3)).double()
+    module = perceptron(6, 3, width=12).double()
     x, y = torch.randn(n, 6).double(), torch.randn(n, 3).double()
     y = y.argmax(1) if loss == "cross_entropy" else y
     return tuple(GaussNewton(module, x, y, loss, optimizer=optimizer, dtype=own).forecast for own in (None, dtype))
@@ -178,8 +178,7 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
 @pytest.mark.parametrize("n", [40, 400])
 def test_nothing_larger_than_outputs_and_parameters_is_made(n, loss):
-    torch.manual_seed(0)
-    module, x = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 100)), torch.randn(n, 5)
+    module, x = perceptron(5, 100), torch.randn(n, 5)
     y = torch.randn(n, 100) if loss == "mse" else torch.arange(n) % 100
     with Largest() as largest:
         found = GaussNewton(module, x, y, loss, optimizer="adam", dtype=F32).forecast(steps=12, budget=1e-3)

@@ -11,7 +11,8 @@ import gnlib
 from gnlib.diagnosis.remarks import off_scale
 from gnlib.eigen.dense import BY_FACTOR, ends_of
 from tests.gnlib.diagnosis.networks import CASES, classes, drawn, page
-from tests.gnlib.networks import Whole
+from tests.gnlib.jacobian.cases import warmed
+from tests.gnlib.networks import Whole, perceptron
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -63,11 +64,6 @@ def test_an_optimiser_has_a_line():
     assert "Adam with momentum 0.9" in page(found) and not optimizer.state
 
 
-@torch.autocast("cpu", torch.bfloat16)
-def under_autocast(x):
-    return x * 1.0
-
-
 def casting(cast):
     return Whole(lambda self, x: self.layer(cast(x).to(x.dtype)), layer=nn.Linear(5, 3))
 
@@ -82,12 +78,7 @@ def large():
     return net
 
 
-def seen():
-    net = normalised()
-    net.train()(torch.randn(9, 5))
-    return net
-
-
+BFLOAT16 = torch.autocast("cpu", torch.bfloat16)
 FRESH, CASTS = "batch normalisations are fresh", "the forward pass casts to"
 
 
@@ -98,10 +89,10 @@ FRESH, CASTS = "batch normalisations are fresh", "the forward pass casts to"
         (lambda: nn.Sequential(nn.Linear(5, 3), nn.Softmax(1)), {"loss": "cross_entropy"}, "are probabilities", CASTS),
         (normalised, {"mode": "train"}, "outputs depend on the other samples", FRESH),
         (normalised, {"mode": "eval"}, f"1 {FRESH}", "outputs depend"),
-        (seen, {"mode": "eval"}, "rank", FRESH),
+        (lambda: warmed(normalised(), (5,)), {"mode": "eval"}, "rank", FRESH),
         (lambda: casting(lambda x: x.half()), {}, f"{CASTS} float16:", "weights of"),
         (lambda: casting(lambda x: x.to(dtype=torch.bfloat16)), {}, f"{CASTS} bfloat16:", "weights of"),
-        (lambda: casting(under_autocast), {}, f"{CASTS} bfloat16:", "weights of"),
+        (lambda: casting(BFLOAT16(lambda x: x * 1.0)), {}, f"{CASTS} bfloat16:", "weights of"),
         (lambda: casting(lambda x: x.float()).double(), {}, f"{CASTS} float32:", "weights of"),
         (lambda: casting(lambda x: x.float()), {}, "rank", CASTS),  # which is what the module computes in
         (lambda: casting(lambda x: x.to(torch.int64)), {}, "rank", CASTS),
@@ -172,8 +163,7 @@ def test_a_rank_without_a_gap_is_not_determined(kind):
 
 
 def test_a_gap_determines_the_rank():
-    torch.manual_seed(4)
-    net, x = nn.Sequential(nn.Linear(3, 40), nn.ReLU(), nn.Linear(40, 2)), torch.randn(8, 3)
+    net, x = perceptron(3, 2, nn.ReLU, 40, seed=4), torch.randn(8, 3)
     assert "rank 16 of 16: linearised, the network can fit any targets" in page(gnlib.report(net, x))
     found = gnlib.report(net, torch.cat([x, x[:2]]))
     assert found.condition.resolved

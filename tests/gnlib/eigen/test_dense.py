@@ -178,10 +178,6 @@ def test_a_kronecker_sum_in_single_precision():
 SOME = ConditionNumber(largest=8.0, smallest=2.0, rank=3, gap=1e9, residual=1e-9, method="some method")
 
 
-def moment(d, least):
-    return SecondMoment(eye(d), torch.linspace(1, least, d, dtype=torch.float64))
-
-
 @pytest.mark.parametrize(
     "found, widths, least",
     [
@@ -192,7 +188,8 @@ def moment(d, least):
     ],
 )
 def test_a_kronecker_sum_goes_to_the_method_that_it_is_for(found, widths, least):
-    operator = linear_gauss_newton(network(widths, seed=1), moment(widths[0], least))
+    moment = SecondMoment(eye(widths[0]), torch.linspace(1, least, widths[0], dtype=torch.float64))
+    operator = linear_gauss_newton(network(widths, seed=1), moment)
     assert found in condition_number(operator).method
 
 
@@ -204,6 +201,8 @@ def test_a_result_is_a_number_and_a_line_or_a_lower_bound_and_no_number():
     assert "condition number at least 1.0e+00 (not resolved)" in str(lost)
     with pytest.raises(NotResolvedError, match=r"at least 1.0e\+00 .* relative error of 3e\+00"):
         float(lost)
+    page = lost._repr_html_()
+    assert ">at least " in page and "lower bound" in page and "not resolved" in page
 
 
 # What is refused
@@ -258,6 +257,7 @@ def sum_of(left, right, **options):
         (lambda: condition_number(torch.ones(9, 9), method="factor"), "^The method 'factor' does not work here; leave"),
         (lambda: sum_of(eye(2), eye(3), method="layers"), "^The method 'layers' does not apply to this operand; leave"),
         (lambda: largest_eigenvalue(torch.diag(torch.arange(9.0)), max_steps=2), "largest .* after 2 steps its"),
+        (lambda: largest_eigenvalue(torch.eye(3), max_steps=-3), "max_steps is -3; at least one step"),
         (lambda: singular_value_ends([]), "no block"),
         (lambda: singular_value_ends([torch.zeros(3, 2)] * 2), "The Jacobian is zero"),
         (lambda: sum_of(torch.zeros(2, 2), eye(3)), "is zero: it has no eigenvalue to divide by"),

@@ -1,5 +1,7 @@
 """Small networks of all kinds, and data for them."""
 
+from functools import partial
+
 import numpy as np
 import torch
 from torch import nn
@@ -85,21 +87,29 @@ def warmed(net, shape):
     return net.eval()
 
 
-def by_numpy(function, derivative, dtype):
-    """A function of NumPy in some precision, with its derivative."""
+def custom(function, backward):
+    """A function with a backward pass of its own, of the input and of the gradient by the output."""
 
-    class OfNumPy(torch.autograd.Function):
+    class Custom(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
             ctx.save_for_backward(x)
-            return torch.from_numpy(function(x.detach().numpy().astype(dtype)).astype(np.float64))
+            return function(x)
 
         @staticmethod
         def backward(ctx, gradient):
-            (x,) = ctx.saved_tensors
-            return gradient * torch.from_numpy(derivative(x.numpy().astype(dtype)).astype(np.float64))
+            return backward(*ctx.saved_tensors, gradient)
 
-    return OfNumPy.apply
+    return Custom.apply
+
+
+def by_numpy(function, derivative, dtype):
+    """A function of NumPy in some precision, with its derivative."""
+
+    def of(f, x):
+        return torch.from_numpy(f(x.detach().numpy().astype(dtype)).astype(np.float64))
+
+    return custom(partial(of, function), lambda x, gradient: gradient * of(derivative, x))
 
 
 def embedded(**options):

@@ -71,12 +71,6 @@ def assert_refused(net, x, message, error=ValueError, **options):
     return str(refused.value)
 
 
-def last_first(net, rows):
-    """The columns of a Jacobian in the order in which blocks are handed out: last parameters first."""
-    sizes = [p.numel() for p in net.parameters() if p.requires_grad]
-    return torch.cat(rows.split(sizes, 1)[::-1], 1)
-
-
 def least(function, networks):
     """The smallest memory that is accepted, as the error says."""
     with pytest.raises(ValueError, match=r"memory is 1e-09 GiB but \S+ are needed") as refused:
@@ -88,7 +82,8 @@ def assert_as_autograd(make, *batches, mode=None, memory=(), products=True):
     """Compare all that is made of a Jacobian, in enough memory and in the least, with autograd's of a twin."""
     net, twins, n = made(make).double(), [made(make).double() for _ in batches], sum(map(len, batches))
     jacobian = torch.cat([rows_of(twin, x) for twin, x in zip(twins, batches, strict=True)])
-    rows = last_first(net, jacobian)
+    sizes = [p.numel() for p in net.parameters() if p.requires_grad]
+    rows = torch.cat(jacobian.split(sizes, 1)[::-1], 1)  # blocks are handed out last parameters first
     assert rows.any()
     networks = networks_of(net, [*batches], mode=mode)
     for room in (1.0, *memory, least(gram_of, networks)):

@@ -37,10 +37,6 @@ def w(*shape):
     return lambda: nn.Parameter(0.3 * torch.randn(shape))
 
 
-def sequential(*layers):
-    return lambda: nn.Sequential(*(layer() for layer in layers))
-
-
 def layer(make, after=torch.sin):
     """A layer of M features between two others."""
     return lambda: Frame(lambda self, h: after(self.layer(h)), layer=make())
@@ -146,20 +142,13 @@ RECURRENT = {
 }
 
 
-def few_weights(self, x):
-    return self.head(self.small(x).tanh().mean(1))
-
-
 LAYERS = {
     "mlp": (mlp, SMALL),
     "mlp, wide": (wide, normal(60)),
     "mlp, one output": (lambda: nn.Sequential(nn.Linear(5, 4), nn.Sigmoid(), nn.Linear(4, 1)), SMALL),
     "mlp, dead unit": (lambda: dying(nn.Linear(60, 90), nn.ReLU(), nn.Linear(90, 4)), normal(60)),
     "tokens": (over_tokens(LINEAR), SEQUENCES),
-    "tokens, more than weights": (
-        lambda: Whole(few_weights, small=nn.Linear(3, 2), head=nn.Linear(2, K)),
-        normal(60, 3),
-    ),
+    "tokens, more than weights": (lambda: Whole(lambda self, x: self.few(x).mean(1), few=mlp()), normal(60, 5)),
     "cnn": (lambda: cnn(nn.GroupNorm(2, 4)), IMAGES),
     "conv 1d, stride, dilation": (conv(lambda: nn.Conv1d(6, 12, 3, 2, 2, 3, groups=2), SIGNAL), normal(*SIGNAL)),
     "conv 2d, many positions": (lambda: dying(nn.Conv2d(3, 4, 3), *head(64)), IMAGES),
@@ -179,7 +168,7 @@ LAYERS = {
     "transformer, dropout": (lambda: Tokens(0.5).eval(), tokens),
     "embedding, many tokens": (lambda: nn.Sequential(nn.Embedding(3000, 8, padding_idx=3), *head(32)), tokens),
     "embedding, wide": (lambda: nn.Sequential(nn.Embedding(11, 400, padding_idx=-2), *head(1600)), tokens),
-    "embedding, one token": (sequential(partial(nn.Embedding, 11, M), nn.Tanh, HEAD), integers()),
+    "embedding, one token": (lambda: nn.Sequential(nn.Embedding(11, M), nn.Tanh(), HEAD()), integers()),
     **RECURRENT,
     "tied": (tied, SMALL),
     "pruned": (pruned, IMAGES),
@@ -188,13 +177,13 @@ LAYERS = {
 """Of which all parameters are seen in layers alone."""
 
 
-def normalised(self, x):
-    return self.head(self.norm(self.cells(x)[0][:, -1]))
-
-
 COUPLED = {
     "recurrent": (
-        lambda: Whole(normalised, cells=nn.GRU(2, 5, batch_first=True), norm=nn.BatchNorm1d(5), head=nn.Linear(5, K)),
+        whole(
+            lambda self, x: self.after(self.cells(x)[0][:, -1]),
+            cells=partial(nn.GRU, 2, 5, batch_first=True),
+            after=lambda: nn.Sequential(nn.BatchNorm1d(5), nn.Linear(5, K)),
+        ),
         normal(3, 2),
     ),
     "batch norm": (lambda: mlp(nn.BatchNorm1d(7)), SMALL),
@@ -211,17 +200,15 @@ COUPLED = {
 
 
 def tied_bias():
-    net = Frame(lambda self, h: self.norm(self.first(h)), first=nn.Linear(M, M), norm=nn.LayerNorm(M))
-    net.norm.weight = net.norm.bias = net.first.bias
+    net = linear(lambda self, h: self.norm(self.fc(h)), norm=partial(nn.LayerNorm, M))()
+    net.norm.weight = net.norm.bias = net.fc.bias
     return net
 
 
 def of_one_storage():
     """Two parameters that begin equal, in the same memory; they are two all the same."""
-    net = Frame(
-        lambda self, h: self.second(self.first(h).tanh()), first=nn.Linear(M, M), second=nn.Linear(M, M)
-    ).double()
-    net.second.weight = nn.Parameter(net.first.weight.data)
+    net = linear(lambda self, h: self.second(self.fc(h).tanh()), second=LINEAR)().double()
+    net.second.weight = nn.Parameter(net.fc.weight.data)
     return net
 
 
@@ -230,10 +217,6 @@ class Named(torch.Tensor):
 
 
 PASSES = {
-    "transformer": (
-        lambda: Frame(Passes.transformer, model=nn.Transformer(M, 2, 1, 1, 20, 0.0, batch_first=True)),
-        SEQUENCES,
-    ),
     "transformer, tied": (lambda: Tokens(tie=True), tokens),
     "gru, dropout": (lambda: recurrent(nn.GRU, num_layers=2, dropout=0.5)[0]().eval(), normal(3, 2)),
     "conv 2d, transposed, grouped": (conv(lambda: nn.ConvTranspose2d(3, 6, 2, groups=3, dilation=2)), IMAGES),
@@ -242,29 +225,27 @@ PASSES = {
     "two parameters in one memory": (of_one_storage, ROWS),
     "weight norm": (lambda: nn.Sequential(parametrizations.weight_norm(nn.Linear(5, 4)), nn.Tanh()), SMALL),
     "spectral norm": (lambda: nn.Sequential(parametrizations.spectral_norm(nn.Linear(5, 4))).eval(), SMALL),
-    "used elsewhere": (linear(lambda self, h: self.fc(h).tanh() @ self.fc.weight), ROWS),
-    "used elsewhere, detached": (linear(lambda self, h: self.fc(h).sin() @ self.fc.weight.detach()), ROWS),
-    "twice called, once discarded": (linear(lambda self, h: (self.fc(h), self.fc(h * 2).sin())[1]), ROWS),
     "weight whose row is the bias": (linear(lambda self, h: functional.linear(h, self.w, self.w[0]), w=w(M, M)), ROWS),
     "weight of one output": (linear(lambda self, h: self.fc(h) * functional.linear(h, self.w)[:, None], w=w(M)), ROWS),
-    "weight that is the input": (linear(lambda self, h: functional.linear(self.fc.weight, h).T.sin()), ROWS),
     "weight of another type": (linear(lambda self, h: functional.linear(h, self.w.type_as(h)).sin(), w=w(M, M)), ROWS),
     "scale that is the shift": (linear(lambda self, h: functional.layer_norm(h, (M,), self.w, self.w), w=w(M)), ROWS),
-    "tensors of a subclass": (
-        linear(lambda self, h: self.fc(h.as_subclass(Named)).as_subclass(torch.Tensor).sin()),
-        ROWS,
-    ),
-    "layer inside vmap": (linear(lambda self, h: torch.vmap(self.fc)(h).sin()), ROWS),
-    "infinities that are hidden": (
-        linear(lambda self, h: self.fc(h).masked_fill(h < -0.2, -torch.inf).softmax(1) * h),
-        ROWS,
-    ),
     "unused layer": (whole(lambda self, x: self.fc(x), fc=lambda: nn.Linear(5, 3), idle=LINEAR), SMALL),
     "in place": (
         whole(lambda self, x: self.fc(torch.zeros(len(x), 5, dtype=x.dtype).add_(x)), fc=lambda: nn.Linear(5, 3)),
         SMALL,
     ),
 }
+BESIDE_A_LAYER = {
+    "used elsewhere": lambda self, h: self.fc(h).tanh() @ self.fc.weight,
+    "used elsewhere, detached": lambda self, h: self.fc(h).sin() @ self.fc.weight.detach(),
+    "twice called, once discarded": lambda self, h: (self.fc(h), self.fc(h * 2).sin())[1],
+    "twice called by two shapes": lambda self, h: self.fc(h) + self.fc(torch.stack([h, h.sin()], 1)).tanh().mean(1),
+    "weight that is the input": lambda self, h: functional.linear(self.fc.weight, h).T.sin(),
+    "tensors of a subclass": lambda self, h: self.fc(h.as_subclass(Named)).as_subclass(torch.Tensor).sin(),
+    "layer inside vmap": lambda self, h: torch.vmap(self.fc)(h).sin(),
+    "infinities that are hidden": lambda self, h: self.fc(h).masked_fill(h < -0.2, -torch.inf).softmax(1) * h,
+}
+PASSES |= {name: (linear(f), ROWS) for name, f in BESIDE_A_LAYER.items()}
 
 
 FIXED = normal(M)(M)
@@ -316,10 +297,6 @@ class Passes:
     def linear_layer_and_convolution(self, h):
         return functional.conv1d(self.fc(h)[:, :, None].tanh(), self.fc.weight[:, :, None])[:, :, 0]
 
-    @kind()
-    def twice_called_by_two_shapes(self, h):
-        return self.fc(h) + self.fc(torch.stack([h, h.sin(), h * h], 1)).tanh().mean(1)
-
     @kind(w=w(M, M))
     def checkpointed_and_called_outside(self, h):
         """A layer within a block that is computed again, and outside of it."""
@@ -345,8 +322,9 @@ class Passes:
         memory = self.memory(h[:, :3])
         return self.fc(self.attention(h, memory, memory.sin()[..., :20])[0].mean(1))
 
+    @kind(SEQUENCES, model=partial(nn.Transformer, M, 2, 1, 1, 20, 0.0, batch_first=True))
     def transformer(self, h):
-        return self.model(h[:, 1:], h[:, :2]).mean(1)
+        return self.fc(self.model(h[:, 1:], h[:, :2])).mean(1)
 
     @entire(normal(3, 2), cells=lambda: nn.LSTM(2, 5, batch_first=True))
     def packed_sequences(self, x):

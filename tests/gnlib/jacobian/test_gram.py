@@ -14,18 +14,9 @@ from torch.nn.utils import prune
 
 from gnlib import GaussNewton
 from gnlib.jacobian.trial import network_of
-from tests.gnlib.jacobian.cases import D, data, gram_matrix, made, mlp, normal, warmed
+from tests.gnlib.jacobian.cases import D, data, gram_matrix, made, mlp, normal
 from tests.gnlib.jacobian.helpers import assert_right
 from tests.gnlib.jacobian.kinds import COUPLED, LAYERS, PASSES
-
-
-def test_batch_norm_has_two_meanings():
-    net, x = made(lambda: warmed(mlp(nn.BatchNorm1d(7)), (5,))), normal(5)(6)
-    assert_right(net, x)
-    expected = gram_matrix(net, x)
-    net.train()
-    assert_right(net, x, mode="train")
-    assert torch.equal(gram_matrix(net, x, mode="eval"), expected)
 
 
 def test_batch_norm_without_running_statistics_couples_samples_in_eval_mode_too():

@@ -14,7 +14,7 @@ from gnlib.jacobian import structure
 from gnlib.jacobian.columns import write_columns
 from gnlib.jacobian.comparison import Comparison
 from gnlib.jacobian.trial import network_of
-from tests.gnlib.jacobian.cases import D, K, N, Net, data, made, vision
+from tests.gnlib.jacobian.cases import D, K, N, Net, custom, data, made, vision
 from tests.gnlib.jacobian.helpers import assert_near, assert_refused, assert_right, jacobian
 from tests.gnlib.networks import Whole
 
@@ -45,10 +45,6 @@ def top(self, h):
     return h * (h >= kept)
 
 
-def across(self, h):
-    return self.attention(h[:, None], h[:, None], h[:, None])[0][:, 0]
-
-
 ONE_PAIR = (torch.arange(N) == 30)[:, None]
 VALUES = {
     "batch norm, zero head": zero_head(batch_norm),
@@ -59,7 +55,9 @@ VALUES = {
     "gate that is closed": net(lambda self, h: h + self.gate * h.mean(0)),
     "only near the given parameters": net(lambda self, h: h + h.mean(0) * (self.gate.abs() < 1e-5)),
     "pairs": zero_head(lambda self, h: h + h.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)),
-    "attention across": zero_head(across, attention=nn.MultiheadAttention(D, 1)),
+    "attention across": zero_head(
+        lambda self, h: self.attention(*3 * [h[:, None]])[0][:, 0], attention=nn.MultiheadAttention(D, 1)
+    ),
     "large and small": net(lambda self, h: h + 1e-6 * h.mean(0)),
     "two scales": lambda: nn.Sequential(Net(batch_norm), Whole(lambda self, y: y * torch.tensor([1.0, 1e-3, 1e3]))),
 }
@@ -70,16 +68,7 @@ def stopped(f):
     return lambda self, h: h + f(self, h) - f(self, h).detach()
 
 
-class Straight(torch.autograd.Function):
-    """Batch normalisation whose forward pass is left out."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient - gradient.mean(0)
+STRAIGHT = custom(torch.clone, lambda x, gradient: gradient - gradient.mean(0))  # normalises in the backward pass alone
 
 
 def small_layer(self, h):
@@ -93,7 +82,7 @@ DERIVATIVES = {
     "neighbour": stopped(lambda self, h: h.roll(1, 0)),
     "one pair": stopped(lambda self, h: torch.cat([h[:-1] * 0, h[-1:] * h[:1]])),
     "gate that is zero": stopped(lambda self, h: self.gate * h.mean(0)),
-    "a function of its own": lambda self, h: Straight.apply(h),
+    "a function of its own": lambda self, h: STRAIGHT(h),
 }
 
 # Outputs that differ by about one, far away from zero, and parameters at the border of the domain of a function
@@ -105,10 +94,6 @@ def shifted(offset):
 
 def border(function, between=lambda h: h):
     return zero_head(lambda self, h: between(h) * function(self.w).sum(), w=nn.Parameter(torch.ones(D)))
-
-
-def normalised(h):
-    return (h - h.mean(0)) / (h.std(0, correction=0) + 1e-3)
 
 
 OFFSETS = 1.7e9, 3e6, -1e10, 5e7, 2.0**40, torch.tensor([1e9, 0.0, 0.0])
@@ -133,10 +118,6 @@ def graph(mix, edges=EDGES):
     return net
 
 
-def product(edges, h):
-    return edges @ h
-
-
 def attended(edges, h):
     """With weights of the edges by the values at their ends, as in a graph attention network."""
     return (h @ h.mT).masked_fill(edges == 0, -torch.inf).softmax(1) @ h
@@ -148,10 +129,6 @@ def by_source(edges, h):
     return torch.zeros_like(h).index_add(0, target, h[source])
 
 
-def squeezed():
-    return Whole(lambda self, x: self.linear(x).squeeze(), linear=nn.Linear(D, K))
-
-
 COUPLED, FAILS = "depend on the other samples of the batch", f"fails on fewer samples, though not on all {N}.*"
 CASES = [
     *((f"{COUPLED}|{FAILS}" if name == "pairs" else COUPLED, make) for name, make in VALUES.items()),
@@ -159,9 +136,9 @@ CASES = [
     *((f"derivatives of the outputs of a sample {COUPLED}", zero_head(f)) for f in DERIVATIVES.values()),
     (f"derivatives of the outputs of a sample {COUPLED}", net(small_layer, side=nn.Linear(D, D))),
     *((COUPLED, shifted(offset)) for offset in OFFSETS),
-    *((COUPLED, border(function, normalised)) for function in BORDERS),
-    *((f"{FAILS}the nodes of a graph", partial(graph, mix)) for mix in (product, attended, by_source)),
-    (rf"{FAILS}A squeeze\(\) drops the axis of the samples", squeezed),
+    *((COUPLED, border(function, partial(batch_norm, None))) for function in BORDERS),
+    *((f"{FAILS}the nodes of a graph", partial(graph, mix)) for mix in (torch.matmul, attended, by_source)),
+    (rf"{FAILS}A squeeze\(\) drops the axis", lambda: Whole(lambda self, x: self.f(x).squeeze(), f=nn.Linear(D, K))),
 ]
 
 
@@ -190,8 +167,8 @@ def test_independent_samples_stay_independent(make):
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("kind", ["to_sparse", "to_sparse_csr"])
 def test_sparse_edges_behind_a_layer_are_those_of_a_dense_graph(kind):
-    rows = jacobian(made(lambda: graph(product)), data())
-    g = GaussNewton(made(lambda: graph(product, getattr(EDGES, kind)())), data(), mode="train")
+    rows = jacobian(made(lambda: graph(torch.matmul)), data())
+    g = GaussNewton(made(lambda: graph(torch.matmul, getattr(EDGES, kind)())), data(), mode="train")
     assert_near(g.gram(), rows @ rows.mT / N)
     assert g.largest_eigenvalue().value == pytest.approx(float(torch.linalg.eigvalsh(g.gram())[-1]))
 

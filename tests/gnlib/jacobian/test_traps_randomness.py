@@ -28,10 +28,6 @@ def stochastic_depth(p, rows=True, **options):
     return lambda: Net(lambda self, h: h + drop_path(self, h.sin(), p, rows), **options)
 
 
-def re_zero(self, h):
-    return h + self.alpha * functional.dropout(h.sin(), 0.1, self.training)
-
-
 def lazily(self, h):
     if self.features is None:
         self.features = torch.randn(D, D)
@@ -42,24 +38,21 @@ def layer_drop(draw, p=0.1, **held):
     return lambda: Net(lambda self, h: h if draw(self) < p else h + h.sin(), **held)
 
 
-def zero_head(between):
-    return partial(Net, between, zero_head=True)
-
-
-def held_by_torch(self):
-    return torch.rand((), generator=self.own)
-
-
+zero_head = partial(partial, Net, zero_head=True)
+OWN_OF_TORCH = torch.Generator().manual_seed(1)
 RANDOM_MODULES = {
     "stochastic depth, rows": stochastic_depth(0.1),
     "stochastic depth, rarely": stochastic_depth(1e-4, rows=False, zero_head=True),
     "vision transformer": partial(vision, 0.2),
-    "re-zero": lambda: Net(re_zero, alpha=nn.Parameter(torch.zeros(()))),
+    "re-zero": lambda: Net(
+        lambda self, h: h + self.alpha * functional.dropout(h.sin(), 0.1, self.training),
+        alpha=nn.Parameter(torch.zeros(())),
+    ),
     "dropout, functional, zero head": zero_head(lambda self, h: functional.dropout(h, 0.5, True)),
     "layer drop, Python": layer_drop(lambda self: random.random()),
     "layer drop, NumPy": layer_drop(lambda self: np.random.rand()),  # noqa: NPY002
     "layer drop, torch": layer_drop(lambda self: torch.rand(()), 1e-3),
-    "layer drop, own generator": layer_drop(held_by_torch, own=torch.Generator().manual_seed(1)),
+    "layer drop, own generator": layer_drop(lambda self: torch.rand((), generator=self.own), own=OWN_OF_TORCH),
     "layer drop, own generator of NumPy": layer_drop(lambda self: self.own.random(), own=np.random.default_rng(0)),
     "layer drop, own generator of Python": layer_drop(lambda self: self.own.random(), own=random.Random(0)),
     "layer drop, generator held elsewhere": layer_drop(lambda self: torch.rand((), generator=HELD)),
@@ -109,17 +102,15 @@ def in_a_closure():
     return layer_drop(lambda self: stream.random(), 0.02)()
 
 
-def in_an_object(self):
-    return self.source.generator.random()
-
-
 HELD_NOWHERE = {
     "of this file": layer_drop(lambda self: OWN.random(), 0.02),
     "of this file, old": layer_drop(lambda self: drawn_by_a_helper(), 0.02),
     "in a dictionary": layer_drop(lambda self: BY_NAME["drop"].random(), 0.02),
     "in a list": layer_drop(lambda self: IN_A_LIST[0].random(), 0.02),
     "in an object": layer_drop(lambda self: SOURCE.generator.random(), 0.02),
-    "in an object of the module": layer_drop(in_an_object, 0.02, source=SimpleNamespace(generator=random.Random(6))),
+    "in an object of the module": layer_drop(
+        lambda self: self.source.generator.random(), 0.02, source=SimpleNamespace(generator=random.Random(6))
+    ),
     "in another file": layer_drop(lambda self: OTHER.stream.random(), 0.02),
     "in a closure": in_a_closure,
 }
@@ -181,8 +172,8 @@ def test_a_state_is_named_where_outputs_change_with_it(name):
 # Noise that does not matter, or is fixed
 
 
-def own_seed(self, h):
-    return h + torch.randn(D, generator=torch.Generator().manual_seed(0))
+def own_seed(self, h, dtype=None):
+    return h + torch.randn(D, dtype=dtype, generator=torch.Generator().manual_seed(0))
 
 
 def global_seed(self, h):
@@ -190,8 +181,7 @@ def global_seed(self, h):
     return h + torch.randn(D)
 
 
-def fixed(self, h):
-    return h + torch.randn(D, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+FIXED = partial(own_seed, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
@@ -199,8 +189,8 @@ def fixed(self, h):
     [
         (layer_drop(lambda self: torch.rand(()), 0.0), lambda self, h: h + h.sin()),  # drawn but not used
         (stochastic_depth(0.0), lambda self, h: h + h.sin()),
-        (partial(Net, own_seed), fixed),
-        (partial(Net, global_seed), fixed),
+        (partial(Net, own_seed), FIXED),
+        (partial(Net, global_seed), FIXED),
     ],
 )
 def test_noise_that_does_not_matter_or_is_fixed_is_accepted(make, meant):

@@ -16,7 +16,7 @@ from gnlib import GaussNewton, condition_number
 from gnlib.jacobian.intercept import fake_quantize, grouped_product
 from gnlib.jacobian.trial import network_of
 from tests.gnlib.derivatives import rows_of
-from tests.gnlib.jacobian.cases import D, K, Net, by_numpy, data, embedded, gram_matrix, integers, made, tokens
+from tests.gnlib.jacobian.cases import D, K, Net, by_numpy, custom, data, embedded, gram_matrix, integers, made, tokens
 from tests.gnlib.jacobian.helpers import assert_near, assert_refused, assert_right, jacobian
 from tests.gnlib.networks import Whole
 
@@ -52,19 +52,14 @@ def checked(w):
     return w
 
 
-def bernoulli(self, h):
-    return h * torch.distributions.Bernoulli(self.w).log_prob(torch.ones_like(self.w))
-
-
-def laplace(self, h):
-    return torch.distributions.Laplace(0.0, self.w - 9.5e-4).log_prob(h).tanh()
-
-
+BERNOULLI, LAPLACE = torch.distributions.Bernoulli, torch.distributions.Laplace
 RIGHT = {
     "factor": within(lambda self, h: h @ torch.linalg.cholesky(self.w), w=parameter(0.02 * EYE + 0.98)),
-    "probabilities": within(bernoulli, w=parameter(0.99 * ONES)),
+    "probabilities": within(lambda self, h: h * BERNOULLI(self.w).log_prob(ONES.to(h)), w=parameter(0.99 * ONES)),
     "orthogonal": within(lambda self, h: h @ checked(self.w), w=parameter(EYE)),
-    "scale of a density": within(laplace, w=parameter(1e-3 * ONES)),
+    "scale of a density": within(
+        lambda self, h: LAPLACE(0.0, self.w - 9.5e-4).log_prob(h).tanh(), w=parameter(1e-3 * ONES)
+    ),
 }
 
 # Functions whose backward pass takes another branch where samples are taken together
@@ -115,18 +110,12 @@ RIGHT |= {
 # Functions of the user's own, and of the precision of the input
 
 
-class Old(torch.autograd.Function):
-    """Of the old form, with the context in the forward pass."""
+def silu(x):
+    return x * x.sigmoid()
 
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x.sigmoid()
 
-    @staticmethod
-    def backward(ctx, gradient):
-        (x,) = ctx.saved_tensors
-        return gradient * (x.sigmoid() + x * x.sigmoid() * (1 - x.sigmoid()))
+def slope_of_silu(x, gradient):
+    return gradient * (x.sigmoid() + silu(x) * (1 - x.sigmoid()))
 
 
 def autocast(self, h):
@@ -159,7 +148,7 @@ RIGHT |= {
 }
 RIGHT |= {
     "mask": within(lambda self, h: h + torch.finfo(h.dtype).min * 1e-38, lambda self, h: h + SINGLE.min * 1e-38),
-    "old function": within(lambda self, h: Old.apply(h), lambda self, h: functional.silu(h)),
+    "old function": within(lambda self, h: custom(silu, slope_of_silu)(h), lambda self, h: functional.silu(h)),
     "function of NumPy": within(lambda self, h: by_numpy(np.sin, np.cos, np.float64)(h), sine),
     "autocast": within(autocast, lambda self, h: h @ self.body.weight),
     "precision, double": case(lambda: Net(OF_THE_INPUT["by hand"]).double(), x=X.double()),
@@ -203,11 +192,8 @@ def straight_through(self, h):
     return functional.one_hot(soft.argmax(1), D).to(h.dtype) - soft.detach() + soft
 
 
-def its_own_data(self, h):
-    return h @ self.w * self.w.data.norm()
-
-
-STOPPED = {f.__name__: f for f in (rounded_weights, equilibrium, straight_through, its_own_data)}
+STOPPED = {f.__name__: f for f in (rounded_weights, equilibrium, straight_through)}
+STOPPED["its own data"] = lambda self, h: h @ self.w * self.w.data.norm()
 W = torch.randn(D, D, generator=torch.Generator().manual_seed(4))
 RIGHT |= {name: within(f, w=parameter(W)) for name, f in STOPPED.items()}
 ASKED = {
@@ -327,16 +313,14 @@ def test_a_cast_of_the_outputs_loses_nothing(output):
 # Inputs and buffers of other kinds
 
 
-class Named(Whole):
-    """A network of two arguments with names, such as attention with a mask that is added to its scores."""
+def test_masks_with_infinite_entries_are_arguments_like_others():
+    """As of attention, where a mask is added to the scores."""
 
     def forward(self, x, mask):
-        return self.head(self.written(self.body(x), mask))
+        h = self.body(x)
+        return self.head((h + mask).softmax(1) + (h + mask).amax(1, keepdim=True) * h * mask.exp())
 
-
-def test_masks_with_infinite_entries_are_arguments_like_others():
-    use = lambda h, mask: (h + mask).softmax(1) + (h + mask).amax(1, keepdim=True) * h * mask.exp()  # noqa: E731
-    net = made(lambda: Named(use, body=nn.Linear(D, D), head=nn.Linear(D, K)))
+    net = made(lambda: Whole(forward, body=nn.Linear(D, D), head=nn.Linear(D, K)))
     mask = torch.zeros(8, D)
     mask[::2, D - 2 :] = -torch.inf
     found = gram_matrix(net, (X, mask))
@@ -411,6 +395,7 @@ MEANT = "is in training mode.*mode='eval'.*mode='train'"
     "make, message",
     [
         *((partial(spectral, wrap, zero), MEANT) for wrap in SPECTRAL for zero in (False, True)),
+        (lambda: SWITCHED(switch=nn.BatchNorm1d(D)), rf"switch \(BatchNorm1d\) {MEANT}"),
         (lambda: SWITCHED(switch=SWITCH), rf"switch \(Whole\) {MEANT}"),
         (lambda: SWITCHED(switch=Tracking(False)), r"switch \(Tracking\) changes its mean, on which they depend"),
     ],
@@ -419,7 +404,7 @@ def test_a_layer_that_is_another_one_in_training_asks_which_is_meant(make, messa
     net = made(make)
     assert_refused(net, X, message)
     assert_right(net, X, copy.deepcopy(net).eval(), mode="eval")
-    if "Whole" in message:
+    if "Whole" in message or "BatchNorm" in message:
         assert_right(net, X, mode="train")
     assert_right(net.eval(), X)
 
@@ -509,15 +494,12 @@ def experts(self, x):
     return (h[:n].sin() + h[n:].tanh()) @ self.head
 
 
-def plain_experts(self, x):
-    return ((x @ self.w[0]).sin() + (x @ self.w[1]).tanh()) @ self.head
-
-
 def test_grouped_products_are_products_of_each_group():
     generator = torch.Generator().manual_seed(2)
     w, head, x = (torch.randn(*shape, generator=generator) for shape in ((2, 16, 16), (16, 3), (8, 16)))
     parts = dict(w=nn.Parameter(w), head=nn.Parameter(head))
-    assert_right(Whole(experts, **parts), x, Whole(plain_experts, **parts))
+    plain = Whole(lambda self, x: ((x @ self.w[0]).sin() + (x @ self.w[1]).tanh()) @ self.head, **parts)
+    assert_right(Whole(experts, **parts), x, plain)
 
 
 def test_grouped_products_of_unequal_groups_and_rows_of_none():

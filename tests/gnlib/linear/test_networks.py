@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from itertools import pairwise
+from functools import reduce
 
 import mpmath
 import numpy as np
@@ -23,7 +23,6 @@ from gnlib import (
 from gnlib.linear.bounds import sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_lemma_2_terms
 from tests.oracles import (
     assert_same_nonzero_spectrum,
-    autograd_jacobian,
     kronecker_formula,
     mp_spectrum,
     network,
@@ -34,6 +33,7 @@ from tests.oracles import (
     spectrum,
     with_skip,
 )
+from tests.strategies import jacobian
 
 SHAPES = [  # widths, number of samples, rank of the data where it is not min(n, d)
     ((1, 1), 1, None),
@@ -54,12 +54,9 @@ SHAPES = [  # widths, number of samples, rank of the data where it is not min(n,
 def test_all_that_is_known_of_a_network_is_what_autograd_and_the_kronecker_formula_say(widths, n, rank, skip):
     """Its outputs; the operator, dense and by products; and the same spectrum by the matrix that it is."""
     weights, x = network(widths, seed=1), samples(n, widths[0], rank=rank, seed=2)
-    layers = [nn.Linear(i, o, bias=False) for i, o in pairwise(widths)]
-    for layer, w in zip(layers, weights, strict=True):
-        layer.weight.data = with_skip(w, skip)
-    torch.testing.assert_close(linear_network(weights, x, skip), nn.Sequential(*layers)(x))
-
-    expected, jacobian = kronecker_formula(weights, x, skip), autograd_jacobian(weights, x, skip)
+    layers = [with_skip(w, skip) for w in weights]
+    torch.testing.assert_close(linear_network(weights, x, skip), reduce(nn.functional.linear, layers, x))
+    expected, rows = kronecker_formula(weights, x, skip), jacobian(layers, x)
     v, close = normal(len(expected), 3, seed=3), dict(rtol=0, atol=1e-12 * expected.abs().max().item())
     for moment in (second_moment(x), SecondMoment.from_data(x)):
         operator = linear_gauss_newton(weights, moment, skip)
@@ -69,7 +66,7 @@ def test_all_that_is_known_of_a_network_is_what_autograd_and_the_kronecker_formu
     reduced = reduced_gauss_newton(lambda *w: linear_network(w, identity, skip).mT, weights, moment)
     assert len(reduced) == widths[-1] * (rank or min(n, widths[0]))
     for matrix in (expected, reduced):
-        assert_same_nonzero_spectrum(spectrum(matrix), spectrum(jacobian @ jacobian.T / n), 1e-10)
+        assert_same_nonzero_spectrum(spectrum(matrix), spectrum(rows @ rows.T / n), 1e-10)
 
 
 @pytest.mark.parametrize("unevenness", [0, 1e-16, 1e-9, 0.1])
@@ -124,8 +121,14 @@ EYE, ONES = torch.eye(3), torch.ones(2, 3)
         (linear_gauss_newton, ([ONES], torch.eye(2)), r"second_moment is of size 2 but weights\[0\] takes 3"),
         (linear_gauss_newton, ([ONES], SecondMoment(EYE, -EYE[0])), "second_moment has a basis and eigenvalues"),
         (linear_gauss_newton, ([ONES], SecondMoment(EYE, torch.ones(2))), "second_moment has a basis and eigenvalues"),
-        (linear_gauss_newton, ([ONES, torch.ones(1, 4)], EYE), r"weights\[1\] takes 4 inputs but"),
+        (linear_gauss_newton, ([ONES, torch.ones(1, 4)], EYE), r"weights\[1\] takes 4 inputs but weights\[0\] gives 2"),
         (linear_gauss_newton, ([ONES, torch.full((1, 2), torch.nan)], EYE), r"weights\[1\] has 2 ent"),
+        (linear_gauss_newton, ([ONES / 0, ONES[:, :2]], EYE), r"weights\[0\] has 6 entries that are NaN or infinite"),
+        (linear_gauss_newton, ([], EYE), "weights is empty; a network needs at least one"),
+        (linear_gauss_newton, ([ONES, torch.ones(1, 2, 4)], EYE), r"weights\[1\] has shape \(1, 2, 4\); a matrix"),
+        (linear_gauss_newton, ([ONES[:0], torch.empty(4, 0)], EYE), r"weights\[0\] is empty \(shape \(0, 3\)\)"),
+        (linear_gauss_newton, ([EYE, ONES.numpy()], EYE), r"weights\[1\] is of type ndarray; pass a torch tensor"),
+        (linear_gauss_newton, ([EYE, ONES.cfloat()], EYE), r"weights\[1\] is complex \(torch.complex64\)"),
         (zhao_lemma_1, ([EYE], EYE), "two weight matrices, and 1 were given; zhao_lemma_2"),
         (reduced_gauss_newton, (lambda w: w[:, :2], [ONES], EYE), r"function returns \(2, 2\); a \(k, 3\) matrix was"),
         (reduced_gauss_newton, (lambda w: w.sum(), [ONES], EYE), r"function returns \(\); a \(k, 3\) matrix was expec"),
@@ -136,7 +139,7 @@ EYE, ONES = torch.eye(3), torch.ones(2, 3)
     ],
 )
 def test_what_is_no_network_is_refused(function, given, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(TypeError if "of type" in message or "complex" in message else ValueError, match=message):
         function(*given)
 
 

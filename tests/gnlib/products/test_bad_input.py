@@ -6,8 +6,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import gnlib
+from tests.gnlib.diagnosis.networks import half
 from tests.gnlib.networks import Whole
-from tests.gnlib.products.test_side import F64, LABELS, X, Y, dense, half_mse, perceptron, seeded
+from tests.gnlib.products.test_side import F64, LABELS, X, Y, dense, perceptron, seeded
 
 pytestmark = pytest.mark.bad_input
 
@@ -91,7 +92,7 @@ def test_data_of_which_there_is_no_matrix_are_refused(x, y, message):
         ("cross_entropy", torch.full((7,), -100), "all targets are ignored"),
         ("cross_entropy", torch.tensor([1.5, -0.5, 0.0]).repeat(7, 1), r"probability -0\.5; none below 0"),
         (nn.L1Loss(), Y, "loss L1Loss has no second derivative"),
-        (lambda f, y: -half_mse(f, y), Y, "negative second derivative by the outputs"),
+        (lambda f, y: -half(f, y), Y, "negative second derivative by the outputs"),
         (lambda f, y: (f - y).square().sum(1).mean().square(), Y, "is no mean over the samples"),
         (lambda f, y: f - y, Y, r"loss returned a tensor of shape \(2, 3\); one number"),
     ],

@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -16,7 +17,11 @@ from gnlib.diagnosis.overview import Overview
 from gnlib.products import choice
 from gnlib.products.curvature import curvature_of
 from gnlib.products.side import ByOutputs, ByParameters, side_of
+from tests.gnlib.derivatives import rows_of
+from tests.gnlib.diagnosis.networks import half
+from tests.gnlib.jacobian.cases import custom
 from tests.gnlib.networks import Whole
+from tests.gnlib.networks import perceptron as perceptron_of
 
 F64 = torch.float64
 
@@ -34,23 +39,15 @@ class Tokens(nn.Module):
         return self.head(torch.tanh(self.mix(self.embed(ids).cumsum(1))))
 
 
-class Floored(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.round()
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
+FLOORED = custom(torch.round, lambda x, gradient: gradient)
 
 
-def perceptron():
-    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+perceptron = partial(perceptron_of, 6, 3, width=5)
 
 
 def straight_through():
     """Rounded in a forward pass, and differentiated as if it were not."""
-    return Whole(lambda self, x: self.b(Floored.apply(3 * self.a(x)) / 3), a=nn.Linear(6, 4), b=nn.Linear(4, 3))
+    return Whole(lambda self, x: self.b(FLOORED(3 * self.a(x)) / 3), a=nn.Linear(6, 4), b=nn.Linear(4, 3))
 
 
 def hidden():
@@ -80,13 +77,7 @@ def dense(module, x, y, loss):
 
     The Jacobian is one of backward passes.
     """
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    f = module(x)
-    rows = [
-        torch.cat([g.flatten() for g in torch.autograd.grad(v, parameters, retain_graph=True, materialize_grads=True)])
-        for v in f.flatten()
-    ]
-    jacobian, outputs = torch.stack(rows), f.detach()
+    jacobian, outputs = rows_of(module, x), module(x).detach()
     hessian = torch.autograd.functional.hessian(lambda f: loss(f.view(outputs.shape), y), outputs.flatten())
     return jacobian.mT @ hessian @ jacobian
 
@@ -99,10 +90,6 @@ def both(module, x, y, loss, **options):
 
 def close(found, expected, rtol=1e-9, atol=1e-11):
     torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)
-
-
-def half_mse(f, y):
-    return (f - y).square().sum() / (2 * len(f))
 
 
 IDS = torch.tensor([[0, 1, 2, 3], [4, 3, 2, 1], [1, 1, 0, 4]])
@@ -134,7 +121,7 @@ def test_classes_may_stand_on_the_second_axis_as_torch_has_them():
 X = torch.randn(7, 6, generator=torch.Generator().manual_seed(1)).double()
 LABELS, Y = torch.arange(7) % 3, torch.randn(7, 3, generator=torch.Generator().manual_seed(2)).double()
 KINDS = {
-    "mse": ("mse", Y, half_mse),
+    "mse": ("mse", Y, half),
     "labels": ("cross_entropy", LABELS.to(torch.uint8), lambda f, y: nn.functional.cross_entropy(f, y.long())),
     "probabilities": ("cross_entropy", Y.softmax(1), nn.functional.cross_entropy),
     "huber": (nn.HuberLoss(delta=0.5), Y, nn.HuberLoss(delta=0.5)),
@@ -172,20 +159,14 @@ def test_batches_and_what_does_not_fit_go_in_parts_that_weigh_by_their_samples(x
     close(found, both(module, X, Y, "mse")[0], 1e-12, 1e-14)
 
 
-class InPlace(nn.Sequential):
-    """It changes its own input."""
-
-    def forward(self, x):
-        return super().forward(x.mul_(2))
-
-
 def test_data_frozen_weights_and_settings_are_left_as_they_are_and_frozen_ones_are_no_part_of_it():
-    module, x = seeded(lambda: InPlace(*perceptron())), X.clone()
-    module[0].weight.requires_grad_(False)
+    """Of a module that changes its own input."""
+    module, x = seeded(lambda: Whole(lambda self, x: self.net(x.mul_(2)), net=perceptron())), X.clone()
+    module.net[0].weight.requires_grad_(False)
     with torch.autocast("cpu", torch.bfloat16):
         found, side = both(torch.compile(module, backend="eager"), x, Y, "mse")
     assert torch.equal(x, X) and side.error < 1e-15 and side.passes.size == 5 + 18
-    close(found, dense(module, X.clone(), Y, half_mse))
+    close(found, dense(module, X.clone(), Y, half))
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -194,7 +175,7 @@ def test_batch_normalisation_in_training_takes_the_whole_batch_and_leaves_the_mo
     before = {name: t.clone() for name, t in module.state_dict().items()}
     found, _ = both(module, X, Y, "mse", mode="train")
     assert all(torch.equal(t, before[name]) for name, t in module.state_dict().items())
-    close(found, dense(module.train(), X, Y, half_mse), 1e-8, 1e-10)
+    close(found, dense(module.train(), X, Y, half), 1e-8, 1e-10)
     assert (both(module, X, Y, "mse", mode="eval")[0] - found).norm() > 0.1 * found.norm()
     assert module.training
     with pytest.raises(ValueError, match=r"1 \(BatchNorm1d\) is in training mode; say which function is meant"):
@@ -248,9 +229,7 @@ def test_shares_of_layers_are_those_of_the_matrix(samples, side):
 
 @pytest.fixture
 def problem():
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(6, 20), nn.Tanh(), nn.Linear(20, 3)).double()
-    return net, torch.randn(30, 6).double(), torch.randn(30, 3).double()
+    return perceptron_of(6, 3, width=20).double(), torch.randn(30, 6).double(), torch.randn(30, 3).double()
 
 
 def test_both_ways_give_the_same_answers(problem, monkeypatch):
@@ -313,8 +292,7 @@ def parts():
 
 
 def numbers(x, y):
-    torch.manual_seed(1)
-    module = nn.Sequential(nn.Linear(6, 2), nn.Tanh(), nn.Linear(2, 3)).double()  # 23 parameters for 36 outputs
+    module = perceptron_of(6, 3, width=2, seed=1).double()  # 23 parameters for 36 outputs
     g = gnlib.GaussNewton(module, x, y, dtype=F64)
     bounds = g.loss_bounds(steps=100, products=15)
     adam = gnlib.GaussNewton(module, x, y, optimizer="adam", dtype=F64).forecast(rate=0.01, steps=9)

@@ -33,10 +33,6 @@ def whitened_mnist():
     return [(*sizes(name), row[-1]) for name, row in found.items()]
 
 
-def misses(of):
-    return max(max(ratio, 1 / ratio) - 1 for *_, ratio in of)
-
-
 def near():
     return [(m, depth, ratio) for m, depth, ratio in whitened_mnist() if depth * RANK / m <= RULE[0] and m >= RULE[1]]
 
@@ -50,7 +46,7 @@ def values():
     small = [row[-1] for name, row in points("2b hidden").items() if name.startswith("49 ")]
     assert len(small) == 8 and max(small) < 1
     return {
-        "near_worst": 100 * misses(near()),
+        "near_worst": 100 * max(max(ratio, 1 / ratio) - 1 for *_, ratio in near()),
         "near_count": len(near()),
         "outputs_multiply": law / few,
         "constant": cells(PAGE, "infinitely many layers, few outputs: κ at")[-1][2],

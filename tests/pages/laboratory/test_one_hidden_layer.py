@@ -15,14 +15,11 @@ PAGE = "laboratory/one-hidden-layer"
 
 
 @cache
-def images(name, n=1000, stride=1, kind="raw"):
-    x = gnlib.load(name, n, stride=stride)[0]
-    return {"raw": x, "centred": x - x.mean(0), "whitened": gnlib.whiten(x)}[kind]
-
-
-@cache
-def moment(*of, **kind):
-    return gnlib.SecondMoment.from_data(images(*of, **kind))
+def moment(name="mnist", stride=1, kind="raw"):
+    """The second moment of a thousand images, prepared in some way."""
+    x = gnlib.load(name, 1000, stride=stride)[0]
+    prepared = {"raw": x, "centred": x - x.mean(0), "standardised": (x - x.mean()) / x.std(), "white": gnlib.whiten(x)}
+    return gnlib.SecondMoment.from_data(prepared[kind])
 
 
 def of_data(moment):
@@ -31,6 +28,7 @@ def of_data(moment):
 
 
 def kappa(weights, moment):
+    """By the form of the small matrix that the library has for linear layers."""
     return float(gnlib.condition_number(gnlib.linear_gauss_newton(weights, moment)))
 
 
@@ -51,7 +49,7 @@ def six_networks(start, column=2):
 
 @cache
 def values():
-    kappas, white, many = by_width(), moment("mnist", kind="whitened"), moment("cifar10")
+    kappas, white, many = by_width(), moment(kind="white"), moment("cifar10")
     peak, widest = max(kappas, key=kappas.get), max(kappas)
     return {
         "rank": white.basis.shape[1],

@@ -13,6 +13,7 @@ from gnbook.random_layers.blocks import KINDS
 from gnbook.random_layers.bounds import norm_of  # noqa: F401 (the page has it)
 
 import gnlib
+from tests.oracles import normal
 from tests.pages import pages
 from tests.pages.pages import kappas, kept
 
@@ -136,11 +137,7 @@ def test_the_order_of_draws_at_one_rate():
     assert len(others) == 12 and max(others) < 0.65 and max(rows["largest true loss over smallest"]) < 1.2
 
 
-def gaussian(*size, seed=0):
-    return torch.randn(*size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-LARGE = 0.3 * gaussian(15, 15)  # the matrices of the first figure
+LARGE = 0.3 * normal(15, 15, seed=0)  # the matrices of the first figure
 
 
 def large(weight):

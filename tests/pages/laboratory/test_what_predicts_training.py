@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 from gnbook import results
 from gnbook.what_predicts_training.correlations import between, pooled, within
-from gnbook.what_predicts_training.table import arrived, order, those
+from gnbook.what_predicts_training.table import order, those
 
 OPTIMIZERS = ("descent", "momentum", "adam")
 
@@ -23,11 +23,6 @@ def correlations(name, statistic, **values):
     """For each way of training."""
     some = [trained(optimizer, **values) for optimizer in OPTIMIZERS]
     return [order(rows, names=[name], statistic=statistic).value(name) for rows in some]
-
-
-def sooner(optimizer):
-    """How many times sooner than forecast networks arrive that do."""
-    return np.array([row["forecast_tenth"] / row["steps_tenth"] for row in arrived(trained(optimizer))])
 
 
 def test_families_are_ordered_by_kappa_and_the_forecasts_and_not_by_the_loss_at_the_start():

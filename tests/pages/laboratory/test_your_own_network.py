@@ -10,10 +10,6 @@ from gnbook.your_own_network.trial import first_tries
 from tests.pages.pages import kept
 
 
-def patient(row):
-    return row["seed"], row["network"], row["fault"]
-
-
 def firsts(over):
     """First suggestions whose foretold factor is above two, or not."""
     return [one for one in first_tries(kept("your-own-network")) if (one["of_adam"] > 2) == over]
@@ -22,7 +18,7 @@ def firsts(over):
 def gains(change):
     """How many times sooner trainings with Adam arrive after a change, by seed, network and fault."""
     return {
-        patient(row): (row["before"] or 1000) / row["after"]
+        (row["seed"], row["network"], row["fault"]): (row["before"] or 1000) / row["after"]
         for row in kept("your-own-network")
         if row["change"].startswith(change)
     }

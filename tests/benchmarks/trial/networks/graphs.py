@@ -1,9 +1,12 @@
 """Graphs: Zachary's karate club, generated graphs whose rule stands here, and layers of PyTorch Geometric."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from tests.benchmarks.trial.cases import Case, Data, generator, parted, standardised
+from tests.gnlib.networks import Whole
 
 CLASSES, NUMBERS = "cross_entropy", "mse"
 
@@ -69,36 +72,29 @@ def members() -> Data:
     return Data(x, y, x, y)
 
 
-class Pooled(nn.Module):
+def pooled(one: nn.Module, two: nn.Module, outputs: int, norm: bool = False) -> nn.Module:
     """Two layers on a batch of graphs, and a linear map of the mean over nodes."""
 
-    def __init__(self, one: nn.Module, two: nn.Module, width: int, outputs: int, norm: bool = False) -> None:
-        super().__init__()
-        self.one, self.two, self.head = one, two, nn.Linear(width, outputs)
-        self.first, self.second = (nn.LayerNorm(width) if norm else nn.Identity() for _ in range(2))
-
-    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor, edges: Tensor) -> Tensor:
         x = torch.relu(self.first(self.one(x, edges)))
         return self.head(torch.relu(self.second(self.two(x, edges))).mean(1))
 
+    first, second = (nn.LayerNorm(24) if norm else nn.Identity() for _ in range(2))
+    return Whole(forward, one=one, two=two, head=nn.Linear(24, outputs), first=first, second=second)
 
-class OnNodes(nn.Module):
+
+def on_nodes(one: nn.Module, two: nn.Module, edges: Tensor) -> nn.Module:
     """Two layers on one graph, of which the nodes are the samples."""
-
-    def __init__(self, one: nn.Module, two: nn.Module, edges: Tensor) -> None:
-        super().__init__()
-        self.one, self.two = one, two
-        self.register_buffer("edges", edges)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.two(torch.relu(self.one(x, self.edges)), self.edges)
+    net = Whole(lambda self, x: self.two(torch.relu(self.one(x, self.edges)), self.edges), one=one, two=two)
+    net.register_buffer("edges", edges)
+    return net
 
 
 def dense(name: str, outputs: int, norm: bool = False) -> nn.Module:
     from torch_geometric import nn as layers
 
     kind = getattr(layers, name)
-    return Pooled(kind(3, 24), kind(24, 24), 24, outputs, norm)
+    return pooled(kind(3, 24), kind(24, 24), outputs, norm)
 
 
 def isomorphism() -> nn.Module:
@@ -107,20 +103,20 @@ def isomorphism() -> nn.Module:
     def perceptron(fan_in: int) -> nn.Module:
         return nn.Sequential(nn.Linear(fan_in, 24), nn.ReLU(), nn.Linear(24, 24))
 
-    return Pooled(DenseGINConv(perceptron(3)), DenseGINConv(perceptron(24)), 24, 3)
+    return pooled(DenseGINConv(perceptron(3)), DenseGINConv(perceptron(24)), 3)
 
 
 def of_club() -> nn.Module:
     from torch_geometric.datasets import KarateClub
     from torch_geometric.nn import GCNConv
 
-    return OnNodes(GCNConv(34, 16), GCNConv(16, 4), KarateClub()[0].edge_index)
+    return on_nodes(GCNConv(34, 16), GCNConv(16, 4), KarateClub()[0].edge_index)
 
 
 def attention() -> nn.Module:
     from torch_geometric.nn import GATConv
 
-    return OnNodes(GATConv(6, 8, heads=2), GATConv(16, 3), blocks()[1])
+    return on_nodes(GATConv(6, 8, heads=2), GATConv(16, 3), blocks()[1])
 
 
 CASES = {

@@ -1,10 +1,12 @@
 """Images of MNIST and CIFAR-10, most of them half as wide as they are, and networks for them from three libraries."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from gnlib import load
-from tests.benchmarks.trial.cases import Case, Data, kaiming, parted, standardised
+from tests.benchmarks.trial.cases import Case, Data, kaiming, of_library, parted, standardised
 
 CLASSES = "cross_entropy"
 
@@ -73,36 +75,15 @@ def counting() -> nn.Module:
     return nn.Sequential(*body, nn.Flatten(), nn.Linear(256, 1))
 
 
-def densenet() -> nn.Module:
-    from torchvision.models import DenseNet
-
-    return DenseNet(growth_rate=6, block_config=(2, 2), num_init_features=12, num_classes=10)
-
-
-def shufflenet() -> nn.Module:
-    from torchvision.models import ShuffleNetV2
-
-    return ShuffleNetV2([1, 2, 1], [8, 16, 32, 64, 64], num_classes=10)
-
-
-def transformer() -> nn.Module:
-    from timm.models.vision_transformer import VisionTransformer
-
-    return VisionTransformer(img_size=16, patch_size=4, embed_dim=32, depth=2, num_heads=2, num_classes=10)
-
-
-def convmixer() -> nn.Module:
-    from timm.models.convmixer import ConvMixer
-
-    return ConvMixer(dim=24, depth=2, kernel_size=5, patch_size=4, num_classes=10)
-
-
-def convnext() -> nn.Module:
-    from timm.models.convnext import ConvNeXt
-
-    return ConvNeXt(depths=(1, 1, 1, 1), dims=(8, 16, 24, 32), num_classes=10)
-
-
+TIMM, TORCHVISION = "timm.models", "torchvision.models"
+ten = partial(of_library, num_classes=10)
+densenet = ten(f"{TORCHVISION}.DenseNet", growth_rate=6, block_config=(2, 2), num_init_features=12)
+shufflenet = ten(f"{TORCHVISION}.ShuffleNetV2", [1, 2, 1], [8, 16, 32, 64, 64])
+transformer = ten(
+    f"{TIMM}.vision_transformer.VisionTransformer", img_size=16, patch_size=4, embed_dim=32, depth=2, num_heads=2
+)
+convmixer = ten(f"{TIMM}.convmixer.ConvMixer", dim=24, depth=2, kernel_size=5, patch_size=4)
+convnext = ten(f"{TIMM}.convnext.ConvNeXt", depths=(1, 1, 1, 1), dims=(8, 16, 24, 32))
 CASES = {
     "mnist-lenet": Case("torch", "LeNet", lenet, mnist, CLASSES),
     "cifar-plain": Case("torch", "deep convolutions", plain, cifar, CLASSES),

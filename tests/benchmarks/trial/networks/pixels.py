@@ -1,13 +1,14 @@
 """An output for each pixel, by networks of segmentation_models_pytorch on 32 by 32 pixels of CIFAR-10."""
 
-from torch import Tensor, nn
+from functools import partial
+
+from torch import Tensor
 from torch.nn import functional
 
 from gnlib import load
-from tests.benchmarks.trial.cases import Case, Data, parted, standardised
+from tests.benchmarks.trial.cases import Case, Data, of_library, parted, standardised
 
 SAMPLES = 8
-SMALL = dict(encoder_weights=None, in_channels=3)
 
 
 def images() -> Tensor:
@@ -35,30 +36,15 @@ def edges() -> Data:
 
 
 def prepared() -> Data:
-    data = bright()
-    return standardised(data, 0, 2, 3)
-
-
-def network(name: str, encoder: str, **options: object) -> nn.Module:
-    import segmentation_models_pytorch as library
-
-    return getattr(library, name)(encoder, **SMALL, **options)
-
-
-def unet() -> nn.Module:
-    return network("Unet", "tu-test_efficientnet", encoder_depth=3, decoder_channels=(24, 16, 8))
-
-
-def linknet() -> nn.Module:
-    return network("Linknet", "tu-test_byobnet", encoder_depth=3)
-
-
-def pyramid() -> nn.Module:
-    sizes = dict(decoder_pyramid_channels=32, decoder_segmentation_channels=32, decoder_dropout=0.0)
-    return network("FPN", "tu-test_resnet", **sizes)
+    return standardised(bright(), 0, 2, 3)
 
 
 LIBRARY = "segmentation_models_pytorch"
+small = partial(of_library, encoder_weights=None, in_channels=3)
+unet = small(f"{LIBRARY}.Unet", "tu-test_efficientnet", encoder_depth=3, decoder_channels=(24, 16, 8))
+linknet = small(f"{LIBRARY}.Linknet", "tu-test_byobnet", encoder_depth=3)
+PYRAMID = dict(decoder_pyramid_channels=32, decoder_segmentation_channels=32, decoder_dropout=0.0)
+pyramid = small(f"{LIBRARY}.FPN", "tu-test_resnet", **PYRAMID)
 SIGNS = functional.binary_cross_entropy_with_logits
 CASES = {
     "bright-unet": Case(LIBRARY, "U-Net", unet, bright, SIGNS, output=coarse),

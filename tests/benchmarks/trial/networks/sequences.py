@@ -3,10 +3,11 @@
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tests.benchmarks.trial.cases import Case, Data, generator, parted, standardised
 from tests.benchmarks.trial.networks.tables import table
+from tests.gnlib.networks import Whole
 
 CLASSES, NUMBERS = "cross_entropy", "mse"
 
@@ -60,20 +61,15 @@ def clouds() -> Data:
     return parted((x, mask), 100 * far)
 
 
-class Recurrent(nn.Module):
+def recurrent(layer: nn.RNNBase, outputs: int) -> nn.Module:
     """A recurrent layer, and a linear map of its last state."""
-
-    def __init__(self, layer: nn.RNNBase, outputs: int) -> None:
-        super().__init__()
-        self.rnn, self.head = layer, nn.Linear(layer.hidden_size, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.rnn(x)[0][:, -1])
+    head = nn.Linear(layer.hidden_size, outputs)
+    return Whole(lambda self, x: self.head(self.rnn(x)[0][:, -1]), rnn=layer, head=head)
 
 
 def prepared_lstm() -> nn.Module:
     """Orthogonal weights from state to state, and an open forget gate, as Jozefowicz and others (2015) advise."""
-    net = Recurrent(nn.LSTM(8, 24, batch_first=True), 10)
+    net = recurrent(nn.LSTM(8, 24, batch_first=True), 10)
     for gate in net.rnn.weight_hh_l0.data.split(24):
         nn.init.orthogonal_(gate)
     nn.init.constant_(net.rnn.bias_hh_l0.data[24:48], 1.0)
@@ -87,39 +83,29 @@ def dilated() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(12, 4))
 
 
-class Encoder(nn.Module):
+def encoder() -> nn.Module:
     """Two layers of torch's transformer, normalised first, and the mean of what they return."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(6, 24), nn.Linear(24, 1)
-        layer = nn.TransformerEncoderLayer(24, 2, 48, dropout=0.0, batch_first=True, norm_first=True)
-        self.body = nn.TransformerEncoder(layer, 2, nn.LayerNorm(24), enable_nested_tensor=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.body(self.first(x)).mean(1))
+    ends = dict(first=nn.Linear(6, 24), last=nn.Linear(24, 1))
+    layer = nn.TransformerEncoderLayer(24, 2, 48, dropout=0.0, batch_first=True, norm_first=True)
+    body = nn.TransformerEncoder(layer, 2, nn.LayerNorm(24), enable_nested_tensor=False)
+    return Whole(lambda self, x: self.last(self.body(self.first(x)).mean(1)), **ends, body=body)
 
 
-class Sets(nn.Module):
+def sets() -> nn.Module:
     """The network of Zaheer and others (2017): a perceptron of each point, their sum, another perceptron."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.each = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
-        self.all = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        return self.all((self.each(x) * mask).sum(1))
+    each = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU())
+    last = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 1))
+    return Whole(lambda self, x, mask: self.all((self.each(x) * mask).sum(1)), each=each, all=last)
 
 
 CASES = {
-    "digits-rnn": Case("torch", "tanh RNN", lambda: Recurrent(nn.RNN(8, 32, batch_first=True), 10), rows, CLASSES),
+    "digits-rnn": Case("torch", "tanh RNN", lambda: recurrent(nn.RNN(8, 32, batch_first=True), 10), rows, CLASSES),
     "digits-lstm-prepared": Case(
         *("torch", "LSTM of orthogonal weights", prepared_lstm, lambda: standardised(rows(), 0, 1), CLASSES),
         prepared=True,
     ),
-    "weather-lstm": Case("torch", "LSTM", lambda: Recurrent(nn.LSTM(3, 24, batch_first=True), 1), weather, NUMBERS),
+    "weather-lstm": Case("torch", "LSTM", lambda: recurrent(nn.LSTM(3, 24, batch_first=True), 1), weather, NUMBERS),
     "vibrations-dilated": Case("torch", "dilated convolutions", dilated, vibrations, CLASSES),
-    "majorities-encoder-prepared": Case("torch", "transformer", Encoder, majorities, NUMBERS, prepared=True),
-    "clouds-sets": Case("torch", "network of sets", Sets, clouds, NUMBERS),
+    "majorities-encoder-prepared": Case("torch", "transformer", encoder, majorities, NUMBERS, prepared=True),
+    "clouds-sets": Case("torch", "network of sets", sets, clouds, NUMBERS),
 }

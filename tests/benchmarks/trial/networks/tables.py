@@ -3,12 +3,14 @@
 import math
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gnlib import load
 from tests.benchmarks.trial.cases import Case, Data, generator, kaiming, parted, standardised
+from tests.gnlib.networks import Whole
 
 
 def table(name: str, **options: bool) -> tuple[Tensor, Tensor]:
@@ -84,61 +86,53 @@ def perceptron(sizes: list[int], hidden: type[nn.Module], norm: type[nn.Module] 
     return nn.Sequential(*layers, nn.Linear(*sizes[-2:]))
 
 
-class Highway(nn.Module):
+def highway(inputs: int = 10, width: int = 32, depth: int = 6) -> nn.Module:
     """Highway layers of Srivastava and others (2015): gates let the input by."""
 
-    def __init__(self, inputs: int, width: int = 32, depth: int = 6) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(inputs, width), nn.Linear(width, 1)
-        self.maps = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
-        self.gates = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
-        for gate in self.gates:
-            nn.init.constant_(gate.bias, -2.0)
-
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Tensor:
         x = self.first(x)
         for layer, gate in zip(self.maps, self.gates, strict=True):
             t = torch.sigmoid(gate(x))
             x = t * torch.relu(layer(x)) + (1 - t) * x
         return self.last(x)
 
+    ends = dict(first=nn.Linear(inputs, width), last=nn.Linear(width, 1))
+    maps, gates = (nn.ModuleList(nn.Linear(width, width) for _ in range(depth)) for _ in range(2))
+    for gate in gates:
+        nn.init.constant_(gate.bias, -2.0)
+    return Whole(forward, **ends, maps=maps, gates=gates)
 
-class Experts(nn.Module):
+
+def experts() -> nn.Module:
     """A mixture of four small perceptrons, weighted by the softmax of a linear map."""
 
-    def __init__(self, inputs: int) -> None:
-        super().__init__()
-        self.gate = nn.Linear(inputs, 4)
-        self.experts = nn.ModuleList(perceptron([inputs, 16, 16, 1], nn.ReLU) for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Tensor:
         values = torch.cat([expert(x) for expert in self.experts], 1)
         return (self.gate(x).softmax(1) * values).sum(1, keepdim=True)
 
+    gate = nn.Linear(4, 4)
+    return Whole(forward, gate=gate, experts=nn.ModuleList(perceptron([4, 16, 16, 1], nn.ReLU) for _ in range(4)))
 
-class Embedded(nn.Module):
+
+def embedded() -> nn.Module:
     """A perceptron on embedded categories beside numbers."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.body = nn.Embedding(8, 4), perceptron([11, 32, 32, 1], nn.ReLU)
-
-    def forward(self, category: Tensor, numbers: Tensor) -> Tensor:
+    def forward(self: Any, category: Tensor, numbers: Tensor) -> Tensor:
         return self.body(torch.cat([self.embed(category).flatten(1), numbers], 1))
 
+    return Whole(forward, embed=nn.Embedding(8, 4), body=perceptron([11, 32, 32, 1], nn.ReLU))
 
-class Shared(nn.Module):
+
+def shared() -> nn.Module:
     """Eight steps of one residual layer, as of a differential equation."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.step, self.last = nn.Linear(2, 32), nn.Linear(32, 32), nn.Linear(32, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self: Any, x: Tensor) -> Tensor:
         x = self.first(x)
         for _ in range(8):
             x = x + torch.tanh(self.step(x)) / 8
         return self.last(x)
+
+    return Whole(forward, first=nn.Linear(2, 32), step=nn.Linear(32, 32), last=nn.Linear(32, 2))
 
 
 class Sine(nn.Module):
@@ -157,10 +151,7 @@ def sines() -> nn.Module:
     return net
 
 
-def autoencoder() -> nn.Module:
-    return perceptron([64, 48, 32, 48, 64], nn.ReLU)
-
-
+AUTOENCODER = [64, 48, 32, 48, 64]
 CLASSES, NUMBERS = "cross_entropy", "mse"
 CASES = {
     "breast-cancer-raw": Case(
@@ -181,10 +172,10 @@ CASES = {
         "torch", "deep tanh perceptron", lambda: perceptron([12, *[24] * 5, 1], nn.Tanh), proline, NUMBERS
     ),
     "iris-linear": Case("torch", "linear model", lambda: nn.Linear(4, 3), lambda: parted(*table("iris")), CLASSES),
-    "digits-autoencoder": Case("torch", "autoencoder", autoencoder, digits, NUMBERS),
-    "friedman-highway": Case("torch", "highway network", lambda: Highway(10), partial(friedman, 1), NUMBERS),
-    "friedman-experts": Case("torch", "mixture of experts", lambda: Experts(4), partial(friedman, 2), NUMBERS),
-    "rents-embedded": Case("torch", "embedded categories", Embedded, rents, NUMBERS),
-    "spirals-shared": Case("torch", "residual layer used again", Shared, spirals, CLASSES),
+    "digits-autoencoder": Case("torch", "autoencoder", lambda: perceptron(AUTOENCODER, nn.ReLU), digits, NUMBERS),
+    "friedman-highway": Case("torch", "highway network", highway, partial(friedman, 1), NUMBERS),
+    "friedman-experts": Case("torch", "mixture of experts", experts, partial(friedman, 2), NUMBERS),
+    "rents-embedded": Case("torch", "embedded categories", embedded, rents, NUMBERS),
+    "spirals-shared": Case("torch", "residual layer used again", shared, spirals, CLASSES),
     "picture-sines": Case("torch", "sine network", sines, picture, NUMBERS, prepared=True),
 }

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.benchmarks.trial.cases import Case, Data, generator, parted
+from tests.gnlib.networks import Whole
 
 CLASSES = "cross_entropy"
 TABLES = "wine", "breast_cancer", "diabetes"
@@ -84,16 +85,11 @@ def llama() -> nn.Module:
     return LlamaForCausalLM(LlamaConfig(**SIZES, **options))
 
 
-class Reader(nn.Module):
+def reader() -> nn.Module:
     """A GRU on embedded letters, and a linear map of the mean of its states."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(len(LETTERS), 16)
-        self.rnn, self.head = nn.GRU(16, 24, batch_first=True), nn.Linear(24, len(TABLES))
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.head(self.rnn(self.embed(ids))[0].mean(1))
+    layers = dict(embed=nn.Embedding(len(LETTERS), 16), rnn=nn.GRU(16, 24, batch_first=True))
+    head = nn.Linear(24, len(TABLES))
+    return Whole(lambda self, ids: self.head(self.rnn(self.embed(ids))[0].mean(1)), **layers, head=head)
 
 
 CASES = {
@@ -102,5 +98,5 @@ CASES = {
     "letters-llama-prepared": Case(
         "transformers", "Llama", llama, each_letter, CLASSES, output=lambda r: r.logits, prepared=True
     ),
-    "source-gru": Case("torch", "GRU on embedded letters", Reader, source_of_whole, CLASSES),
+    "source-gru": Case("torch", "GRU on embedded letters", reader, source_of_whole, CLASSES),
 }
