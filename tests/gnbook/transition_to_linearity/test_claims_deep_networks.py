@@ -138,23 +138,6 @@ def test_the_constants_of_two_activations_are_the_least(sigma):
     assert SMOOTH[sigma] == pytest.approx(least, rel=1e-8)
 
 
-@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
-@pytest.mark.parametrize(
-    ("skip", "sums", "bounds"),
-    [
-        (False, [2.743658, 1.513094, 0.9435344, 1.814633, 1.342127, 0.4572822], [0.8184981, 0.8234532, 10.85129]),
-        (True, [3.768629, 3.513094, 0.9515778, 1.814633, 1.349883, 0.4648698], [1.239653, 1.266408, 633.8331]),
-    ],
-)
-def test_three_layers_in_a_ball_by_the_recursions_of_the_page(skip, sums, bounds):
-    constants = SMOOTH[torch.sigmoid]
-    start = likely_start([3, 20, 50, 40], 1.3, constants, failure=0.01)
-    layers = ball_norms(start, constants, 0.7, skip=skip)
-    assert exact(layers).sum(0).tolist() == pytest.approx(sums, rel=1e-6)
-    found = layered_bound(layers, None), layered_bound(layers, 40), liu_theorem_3_1(layers, 40)
-    assert found == pytest.approx(bounds, rel=1e-6)
-
-
 @pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")
 @pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
 @pytest.mark.claim("Liu Theorem 3.2", verdict="holds")
