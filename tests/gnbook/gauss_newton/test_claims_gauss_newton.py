@@ -141,10 +141,7 @@ def test_the_gauss_newton_matrix_is_the_mean_outer_product_of_the_gradients_of_t
     common, tolerance = min(len(ours), len(theirs)), 1e-11 * max(ours[0].item(), 1e-280)
     assert (ours[:common] - theirs[:common]).abs().max() <= tolerance
     assert not any((rest[common:].abs() > tolerance).any() for rest in (ours, theirs))
-    f, zero = (
-        one_hidden_layer(exact([[1]]), 1, 1),
-        torch.zeros(1, 1).double(),
-    )
+    f, zero = one_hidden_layer(exact([[1]]), 1, 1), torch.zeros(1, 1).double()
     theta = exact([0, 1])  # w v at v = 0, target 0: the gradient of the loss vanishes, that of the network does not
     assert both_parts(f, theta, zero)[0].trace() == 1 and not jacrev(mean_loss(f, zero))(theta).any()
 
