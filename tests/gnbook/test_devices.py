@@ -17,7 +17,7 @@ ON_THE_CPU = set(
     "piecewise_linear_maps.networks.gaussian piecewise_linear_maps.practice.steps_to pruning.augmentation._flipped "
     "pruning.augmentation.zoomed pruning.augmentation.shifted pruning.experiment.run pruning.experiment.passed "
     "pruning.recipes.images quick_start.networks.transformer random_layers.regions.look_at "
-    "random_layers.regions.relu_condition residual.relu.relu_ends shared.families.uneven shared.families.__init__ "
+    "random_layers.regions.relu_condition shared.families.uneven shared.families.__init__ "
     "shared.networks.__init__ shared.original_images._pixels shared.original_images.second_moment_of_all "
     "what_predicts_training.curvature.sharpness what_predicts_training.forecasts.<module>".split()
 )

@@ -7,6 +7,7 @@ the order of `torch.nn.Module.parameters`: layer by layer, input layer first, ea
 """
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 
 import torch
 from jaxtyping import Float
@@ -102,25 +103,19 @@ def linear_hessian_product(
 ) -> list[Tensor]:
     r"""Return the product of the Hessian with a direction, without forming the Hessian.
 
-    It is the derivative, along the direction, of the gradient :math:`A_\ell^\top \Omega B_\ell^\top` of each layer, by
-    the product rule, at the cost of a few passes through the network. The direction, and the result, have a matrix of
-    the shape of each weight.
+    It is the derivative, along the direction, of the gradient :math:`A_\ell^\top \Omega B_\ell^\top` of each layer, at
+    the cost of a few passes through the network. The direction, and the result, have a matrix of the shape of each
+    weight.
     """
     weights, omega, sigma = as_weights(weights), as_float64(residual_moment, "residual_moment"), _matrix(second_moment)
-    direction = [as_float64(w, f"direction[{i}]") for i, w in enumerate(direction)]
-    products = partial_products(weights)
-    changes = list(zip(weights, direction, products, strict=True))
-    below, above = [torch.zeros_like(products[0][1])], [torch.zeros_like(products[-1][0])]
-    for w, change, (_, b) in changes:
-        below.append(change @ b + w @ below[-1])
-    for w, change, (a, _) in reversed(changes):
-        above.append(above[-1] @ w + a @ change)
-    turn = below.pop() @ sigma  # the derivative of the residual moment
-    above = above[-2::-1]
-    return [
-        da.mT @ omega @ b.mT + a.mT @ turn @ b.mT + a.mT @ omega @ db.mT
-        for (a, b), da, db in zip(products, above, below, strict=True)
-    ]
+    start = reduce(torch.mm, weights[::-1])
+
+    def loss(moved: list[Tensor]) -> Tensor:  # but for its value at the weights
+        change = reduce(torch.mm, moved[::-1]) - start
+        return (omega * change).sum() + (change @ sigma * change).sum() / 2
+
+    _, product = torch.func.vjp(torch.func.grad(loss), weights)
+    return product([as_float64(w, f"direction[{i}]") for i, w in enumerate(direction)])[0]
 
 
 def _matrix(second_moment: Tensor | SecondMoment) -> Float[Tensor, "d d"]:

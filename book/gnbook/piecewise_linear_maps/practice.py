@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import gnlib
 from gnbook.results import Row
+from gnbook.shared.training import train
 
 RATES = {"gradient descent": (0.03, 0.1, 0.3, 1.0, 3.0), "Adam": (0.001, 0.003, 0.01, 0.03, 0.1)}
 KINDS = ("as they are", "less the mean of each channel", "less the mean image")
@@ -56,43 +57,23 @@ def layer_kappas(net: nn.Sequential, x: Float[Tensor, "n 3 h w"]) -> list[float]
 
 
 def steps_to(
-    net: nn.Sequential,
-    x: Tensor,
-    labels: Tensor,
-    layer: str,
-    optimizer: str,
-    rate: float,
-    limit: int,
-    batches: torch.Generator | None = None,
+    net: nn.Sequential, x: Tensor, labels: Tensor, layer: str, optimizer: str, rate: float, limit: int, **batches: int
 ) -> tuple[float, list[int | None]]:
     """Return the loss at the start, and the steps to each of `SHARES` of it, None for those that are not reached.
 
-    One layer alone is trained, to half of the loss, or all, to a tenth, with all images in each step. With a generator
-    of `batches` a step sees `BATCH` images, and the loss of all, looked at every `EVERY` steps, goes down to half.
+    One layer alone is trained, to half of the loss, or all, to a tenth, with all images in each step. With `batches`,
+    which are those of :func:`gnbook.shared.training.train`, the loss of all images goes down to half.
     """
-    trained = list((net if layer == "all" else weighted(net)[int(layer) - 1]).parameters())
-    stepper = (torch.optim.Adam if optimizer == "Adam" else torch.optim.SGD)(trained, lr=rate)
-    goals, every = list(SHARES.values()), EVERY if batches else 1
-    last = len(goals) - 1 if layer == "all" and batches is None else 1
-    found: list[int | None] = [None] * len(goals)
-    order, first = torch.empty(0, dtype=torch.long), float("nan")
-    for step in range(limit + 1):
-        if step % every == 0:
-            with torch.no_grad():
-                loss = nn.functional.cross_entropy(net(x), labels).item()
-            first = first if step else loss
-            found = [step if at is None and loss <= goal * first else at for at, goal in zip(found, goals, strict=True)]
-            if found[last] is not None or not loss < 1e3:
-                break
-        some: Tensor | slice = slice(None)
-        if batches is not None:
-            order = order if len(order) else torch.randperm(len(x), generator=batches)
-            some, order = order[:BATCH], order[BATCH:]
-        batch_loss = nn.functional.cross_entropy(net(x[some]), labels[some])
-        for p, gradient in zip(trained, torch.autograd.grad(batch_loss, trained), strict=True):
-            p.grad = gradient
-        stepper.step()
-    return first, found
+    net.requires_grad_(layer == "all")
+    if layer != "all":
+        weighted(net)[int(layer) - 1].requires_grad_()
+    goals, loss = list(SHARES.values()), nn.functional.cross_entropy
+    start = loss(net(x), labels).item()
+    until = goals[-1 if layer == "all" and not batches else 1] * start
+    kind = torch.optim.Adam if optimizer == "Adam" else torch.optim.SGD
+    found = train(net, x, labels, rate=rate, most=limit, until=until, loss=loss, optimizer=kind, **batches)
+    steps = [found.steps_to(goal * start) for goal in goals]
+    return start, [int(step) if step < float("inf") else None for step in steps]
 
 
 def trainings(seed: int, counts: Sequence[int] = (100, 1000), stride: int = 2, limit: int = 1000) -> Iterator[dict]:
@@ -110,9 +91,9 @@ def trainings(seed: int, counts: Sequence[int] = (100, 1000), stride: int = 2, l
                 kappas = [*(float(f"{kappa:.4g}") for kappa in found), None]
             for optimizer, (layer, kappa) in product(RATES, zip(LAYERS[-len(kappas) :], kappas, strict=True)):
                 for rate in RATES[optimizer]:
-                    batches = torch.Generator().manual_seed(seed) if in_batches else None
+                    batches = {"batch_size": BATCH, "every": EVERY, "seed": seed} if in_batches else {}
                     net = network(seed, norm, side)
-                    first, steps = steps_to(net, x, labels, layer, optimizer, rate, limit, batches)
+                    first, steps = steps_to(net, x, labels, layer, optimizer, rate, limit, **batches)
                     of = {"batches": in_batches, "norm": norm, "seed": seed, "images": name, "optimizer": optimizer}
                     of |= {"layer": layer, "kappa": kappa, "rate": rate, "start": float(f"{first:.4g}")}
                     yield of | dict(zip(SHARES, steps, strict=True))

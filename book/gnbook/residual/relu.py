@@ -11,9 +11,12 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import leaky_relu, linear
 
 from gnbook.residual.linear import network
+from gnbook.shared.training import GradientDescent, train
+from gnlib import GaussNewton
 from gnlib.linear.network import as_skip
 
 
@@ -36,41 +39,26 @@ def relu_weights(
     return [math.sqrt(2 / (1 + slope**2)) * w for w in network(widths, seed, device)]
 
 
-def relu_outputs(weights: Sequence[Tensor], x: Float[Tensor, "n d"], skip: float) -> Float[Tensor, "n k"]:
-    """Return the outputs of a network with skips of one strength on all layers but the first and the last."""
-    scale = _scale(skip)
-    first, *inner, last = weights
-    z = x @ first.mT
-    for w in inner:
-        z = (skip * z + z.relu() @ w.mT) / scale
-    return z.relu() @ last.mT
+class ReluNetwork(nn.Module):
+    """A network with skips of one strength on all layers but the first and the last."""
+
+    def __init__(self, weights: Sequence[Tensor], skip: float, slope: float = 0.0) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(weights)
+        self.skip, self.slope, self.scale = skip, slope, math.sqrt(1 + as_skip(skip) ** 2)
+
+    def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
+        """Return the outputs."""
+        first, *inner, last = self.weights
+        z = linear(x, first)
+        for w in inner:
+            z = (self.skip * z + linear(leaky_relu(z, self.slope), w)) / self.scale
+        return linear(leaky_relu(z, self.slope), last)
 
 
 def relu_ends(weights: Sequence[Tensor], x: Float[Tensor, "n d"], skip: float, slope: float = 0.0) -> Ends:
     """Return the extreme eigenvalues of the Gauss-Newton matrix of such a network of n k weights or more."""
-    first, *inner, last = weights
-    k, scale = len(last), _scale(skip)
-
-    def relu(z: Tensor) -> Tensor:
-        return torch.where(z > 0, z, slope * z)
-
-    def slopes(z: Tensor) -> Tensor:
-        return torch.where(z > 0, 1, slope).to(z.dtype)[:, None]
-
-    def part(inputs: Tensor, derivatives: Tensor) -> Tensor:
-        """Share of a layer in the kernel, from its inputs and the derivatives of the outputs by its own."""
-        rows = derivatives.flatten(0, 1)
-        return torch.kron(inputs @ inputs.mT, rows.new_ones(k, k)) * (rows @ rows.mT)
-
-    values = [x @ first.mT]
-    for w in inner:
-        values.append((skip * values[-1] + relu(values[-1]) @ w.mT) / scale)
-    derivatives = slopes(values[-1]) * last  # samples, outputs, units
-    kernel = part(relu(values[-1]), torch.eye(k).to(x).expand(len(x), k, k))
-    for w, z in zip(inner[::-1], values[-2::-1], strict=True):
-        kernel += part(relu(z) / scale, derivatives)
-        derivatives = (skip * derivatives + slopes(z) * (derivatives @ w)) / scale
-    eigenvalues = torch.linalg.eigvalsh(kernel + part(x, derivatives))
+    eigenvalues = len(x) * torch.linalg.eigvalsh(GaussNewton(ReluNetwork(weights, skip, slope), x).gram())
     return Ends(eigenvalues[0].item(), eigenvalues[-1].item())
 
 
@@ -84,19 +72,17 @@ def relu_steps(
     most: int = 5000,
 ) -> list[float]:
     """Return the steps of descent on half the sum of squares after which these shares of the loss are left."""
-    losses: list[float] = []
-    while len(losses) <= most and (not losses or losses[-1] > shares[-1] * losses[0]):
-        weights = [w.detach().requires_grad_() for w in weights]
-        loss = (relu_outputs(weights, x, skip) - targets).square().sum() / 2
-        losses.append(loss.item())
-        weights = [w - rate * slope for w, slope in zip(weights, torch.autograd.grad(loss, weights), strict=True)]
-    return [next((step for step, loss in enumerate(losses) if loss <= share * losses[0]), math.inf) for share in shares]
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets).square().sum() / 2
+
+    module = ReluNetwork(weights, skip)
+    start = loss(module(x), targets).item()
+    how = {"loss": loss, "optimizer": GradientDescent, "until": shares[-1] * start}
+    found = train(module, x, targets, rate=rate, most=most, **how)
+    return [found.steps_to(share * start) for share in shares]
 
 
 def share_of_mean(x: Float[Tensor, "n d"]) -> float:
     """Return the square of the mean sample over the mean square of the samples."""
     return (x.mean(0).square().sum() / x.square().sum(1).mean()).item()
-
-
-def _scale(skip: float) -> float:
-    return math.sqrt(1 + as_skip(skip) ** 2)

@@ -75,13 +75,13 @@ def hessian_ends(
     """Return the extreme eigenvalues of the Hessian of one output of a network on one sample, by Lanczos.
 
     The iteration ends at residuals of the tolerance, relative to the norm of the Hessian; the error of an eigenvalue
-    that is not in a cluster is of the order of its square. It is restarted when its vectors fill `MEMORY`.
+    that is not in a cluster is of the order of its square. Its vectors fill `MEMORY` at most.
     """
     hessian = Hessian(module, x, output=output)
     p = hessian.shape[0]
     start = torch.randn(p, generator=torch.Generator().manual_seed(0), dtype=torch.float64, device="cpu")
-    held = int(MEMORY * GIB // (8 * p))
-    return symmetric_ends(hessian.matmul, start.to(hessian.device), tolerance=tolerance, held=held)
+    most = min(500, int(MEMORY * GIB // (8 * p)))
+    return symmetric_ends(hessian.matmul, start.to(hessian.device), tolerance=tolerance, max_steps=most)
 
 
 @contextmanager

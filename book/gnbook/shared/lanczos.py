@@ -5,13 +5,11 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from gnlib.checks import EPS
+from gnlib.eigen.quadrature import Lanczos
 from gnlib.eigen.result import NotConvergedError
 from gnlib.files import progress
-
-ROUNDING = 16 * EPS  # relative to the norm: a remainder of a vector that small is nothing but rounding
 
 
 class SpectrumEnds(NamedTuple):
@@ -33,41 +31,21 @@ def symmetric_ends(
     *,
     tolerance: float = 1e-6,
     max_steps: int = 500,
-    held: int = 500,
 ) -> SpectrumEnds:
-    r"""Return the smallest and the largest eigenvalue of a symmetric operator, by Lanczos with thick restarts.
+    """Return the smallest and the largest eigenvalue of a symmetric operator, by as many products as they take.
 
-    New vectors are orthogonalised against all that are held, so that no eigenvalue appears twice. The residuals are not
-    those of the recurrence but computed anew from the eigenvectors at the end. The start has to be random: an
-    eigenvector orthogonal to it is never found. The tolerance of residuals is relative to the norm; `held` is the
-    number of vectors at which the iteration is restarted from the ends of its spectrum.
+    The start has to be random: an eigenvector orthogonal to it is never found. The tolerance of residuals is relative
+    to the norm. A vector is held for each product.
     """
-    basis, projected = (start / torch.linalg.vector_norm(start))[None], start.new_zeros(0, 0)
-    for step in progress(range(1, max_steps + 1), "Lanczos", max_steps):
-        new = apply(basis[-1])
-        coefficients = basis @ new
-        new = new - coefficients @ basis
-        new = new - (basis @ new) @ basis  # rounding left by the first pass
-        projected = nn.functional.pad(projected, (0, 1, 0, 1))
-        projected[-1], projected[:, -1] = coefficients, coefficients
-        if not torch.isfinite(projected).all():
-            raise NotConvergedError("A product has NaN or infinite entries; the operator overflows.")
-        values, vectors = torch.linalg.eigh(projected)
-        left, norm = torch.linalg.vector_norm(new), values.abs().max()
-        estimates = left * vectors[-1, [0, -1]].abs()
-        done = estimates.max() <= tolerance / 2 * norm or left <= ROUNDING * norm or len(basis) == len(start)
-        if done or step == max_steps:
-            break
-        if len(basis) >= held - 1:
-            ends = torch.arange(len(values), device=values.device).roll(held // 4)[: held // 2]  # a quarter from each
-            basis, projected = vectors[:, ends].mT @ basis, values[ends].diag()
-        basis = torch.cat([basis, new[None] / left])
-    ritz = vectors[:, [0, -1]].mT @ basis
-    errors = [torch.linalg.vector_norm(apply(v) - value * v) for v, value in zip(ritz, values[[0, -1]], strict=True)]
-    residual = (max(errors) / norm).item() if norm > 0 else 0.0
-    if residual > tolerance:
-        raise NotConvergedError(
-            f"The ends of the spectrum did not converge: after {step} products the residual is {residual:.1e} of "
-            f"the norm, above the tolerance of {tolerance:.0e}; allow more steps or a larger tolerance."
-        )
-    return SpectrumEnds(values[0].item(), values[-1].item(), ritz)
+    process = Lanczos(apply, start)
+    for _ in progress(range(max_steps), "Lanczos", max_steps):
+        process.step()
+        values, vectors = process.ritz()  # descending
+        residual = process.jacobi.beside[-1] * abs(vectors[-1, [0, -1]]).max()
+        if process.exhausted or residual <= tolerance / 2 * abs(values).max():
+            ends = torch.stack([process.combined(vectors[:, end]) for end in (-1, 0)])
+            return SpectrumEnds(float(values[-1]), float(values[0]), ends)
+    raise NotConvergedError(
+        f"The ends of the spectrum did not converge: after {max_steps} products the residual is {residual:.1e}, above "
+        f"the tolerance of {tolerance:.0e} of the norm; allow more steps or a larger tolerance."
+    )

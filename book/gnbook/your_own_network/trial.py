@@ -147,15 +147,8 @@ def linear_losses(
     network: nn.Module, x: Float[Tensor, "n ..."], targets: Tensor, loss: str, optimizer: str, rate: float, steps: int
 ) -> list[float]:
     """Return the losses of the linear model, trained as the network is: before each step and after the last."""
-    parameters = {name: q.detach() for name, q in network.named_parameters()}
-
-    def outputs(values: dict[str, Tensor]) -> Tensor:
-        found: Tensor = torch.func.functional_call(network, values, (x,))
-        return found
-
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        first, blocks = outputs(parameters).detach(), torch.func.jacrev(outputs)(parameters)
-    model = LinearModel(first, torch.cat([blocks[name].flatten(2) for name in parameters], 2).flatten(0, 1))
+    jacobian = torch.cat([*gnlib.GaussNewton(network, x).jacobian()], 1)
+    model = LinearModel(network(x).detach(), jacobian)
     how = {"loss": LOSSES[loss], "optimizer": OPTIMIZERS[optimizer], "rate": rate}
     return train(model, x, targets, most=steps, **how).losses
 

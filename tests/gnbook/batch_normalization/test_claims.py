@@ -10,20 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights, load, whiten
+from tests import strategies
 from tests.oracles import assert_same_nonzero_spectrum, identity, spectrum
-from tests.strategies import (
-    derivatives,
-    exact,
-    gaussian,
-    instances,
-    kron,
-    orthogonal,
-    problems,
-    seeds,
-    squares,
-    true_condition,
-    up_to_rounding,
-)
+from tests.strategies import derivatives, exact, gaussian, instances, kron, problems, seeds, squares, up_to_rounding
 
 images, _ = load("cifar10", 1000, stride=4, grayscale=True)
 
@@ -83,7 +72,7 @@ def test_on_white_data_batch_norm_can_make_it_worse_and_its_effect_be_stronger_a
     v, raw = exact([[1, 0]] * copies), white * exact([1, 2]).sqrt()
     for output, x, without, with_bn in ((2, white, 5 / 4, 4), (1, raw, 1, 2), (1, white, 2, 1)):
         weights = [v, exact([[output] * copies])]
-        assert true_condition(weights, x) == pytest.approx(without, rel=1e-12)
+        assert strategies.true_condition(weights, x) == pytest.approx(without, rel=1e-12)
         assert true_bn_condition(weights, x) == pytest.approx(with_bn, rel=1e-12)
     one_input = [torch.ones(copies, 1).double(), torch.full((1, copies), copies**-0.5, dtype=torch.float64)]
     assert true_bn_condition(one_input, exact([[0], [1], [3]])) == pytest.approx(1, rel=1e-12)
@@ -154,7 +143,7 @@ def test_on_white_and_centred_data_a_trained_scale_makes_it_linear(problem, seed
 @given(seeds, st.integers(1, 5), st.floats(0.001, 0.999), st.floats(0.0, 1.0), st.sampled_from([0, 1, 4]))
 def test_what_is_left_of_a_unit_is_bounded_below_by_the_data(seed, r, theta, length, decades):
     squared = torch.logspace(0, -decades, r).double().diag()
-    e = length * orthogonal(seed, r)[0]
+    e = length * strategies.orthogonal(seed, r)[0]
     projector = identity(r) - torch.outer(e, e)
     left = projector @ squared @ projector
     price = (1 / theta - 1) * (e @ squared @ e) * torch.outer(e, e)

@@ -14,29 +14,9 @@ from hypothesis import strategies as st
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights, whiten
 from gnlib.linear.bounds import sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_lemma_2_terms
 from gnlib.linear.gauss_newton import partial_products
+from tests import strategies
 from tests.oracles import identity, products, spectrum
-from tests.strategies import (
-    EPS,
-    a_hundred,
-    data_condition,
-    diagonal,
-    exact,
-    gaussian,
-    instances,
-    jacobian,
-    kron,
-    nonzero_eigenvalues,
-    pairs,
-    problems,
-    samples,
-    seeds,
-    spectra,
-    square_root,
-    squares,
-    terms,
-    true_condition,
-    up_to_rounding,
-)
+from tests.strategies import diagonal, exact, gaussian, instances, kron, problems, seeds, true_condition, up_to_rounding
 
 
 def assert_close(a, b, scale):
@@ -50,13 +30,13 @@ def assert_close(a, b, scale):
 @given(problems(1, 4))
 def test_the_gauss_newton_matrix_and_the_reduced_one_are_what_the_paper_says(problem):
     weights, x = problem
-    j, factors, sigma, k = jacobian(weights, x), products(weights), x.mT @ x / len(x), len(weights[-1])
+    j, factors, sigma, k = strategies.jacobian(weights, x), products(weights), x.mT @ x / len(x), len(weights[-1])
     u = torch.cat([kron(a.mT, b) for a, b in factors])  # (the paper's transpose sign arranges blocks only)
     total, middle = sum(kron(a @ a.mT, b.mT @ b) for a, b in factors), kron(identity(k), sigma)
     assert_close(u.mT @ u, total, torch.linalg.matrix_norm(total))
     assert_close(j.mT @ j / len(x), u @ middle @ u.mT, u.square().sum() * torch.linalg.matrix_norm(middle))
-    root = kron(identity(k), square_root(sigma))
-    reduced, large = spectrum(root @ total @ root), nonzero_eigenvalues(j, len(x))
+    root = kron(identity(k), strategies.square_root(sigma))
+    reduced, large = spectrum(root @ total @ root), strategies.nonzero_eigenvalues(j, len(x))
     if len(large):
         small, zeros = reduced[: len(large)], reduced[len(large) :]
         torch.testing.assert_close(small, large, rtol=1e-9, atol=1e-12 * large[0].item())
@@ -70,9 +50,10 @@ def test_the_gauss_newton_matrix_and_the_reduced_one_are_what_the_paper_says(pro
 @given(problems(1, 5, wide=True, regular=True))
 def test_both_bounds_under_the_assumptions_of_lemma_2_and_the_library_evaluates_them_as_printed(problem):
     weights, x = problem
-    largest, alpha = terms(weights)
+    largest, alpha = strategies.terms(weights)
     assert (alpha > 0).all()
-    true, data, gamma, kappas = true_condition(weights, x), data_condition(x), alpha / alpha.sum(), largest / alpha
+    true, data = true_condition(weights, x), strategies.data_condition(x)
+    gamma, kappas = alpha / alpha.sum(), largest / alpha
     first, second = data * (gamma * kappas).sum().item(), data * kappas.max().item()
     assert true <= first * up_to_rounding(true) and first <= second * (1 + 1e-9)
     if torch.allclose(kappas, kappas[0], rtol=1e-9):
@@ -95,14 +76,14 @@ def test_product_vectors_the_truth_the_sharper_bound_and_lemmas_1_and_2_stand_in
     for weights, x in (deep, shallow, regular, one_hidden, wide):
         if (true := true_condition(weights, x)) is None:
             continue
-        data, (largest, alpha) = SecondMoment.from_data(x), terms(weights)
+        data, (largest, alpha) = SecondMoment.from_data(x), strategies.terms(weights)
         below, sharp = product_vector_bound(weights, data), sharp_linear(weights, data)
         first, of_sums = zhao_lemma_2(weights, data).first, largest.sum() / alpha.sum()
         assert below <= true * up_to_rounding(true) and true <= sharp * up_to_rounding(true)
         assert sharp <= first * up_to_rounding(first) or first > 1e16
         # on the range of the data products have no larger and no smaller singular values than on the whole space
-        assert true <= data_condition(x) * of_sums * up_to_rounding(true)  # infinite if no alpha is positive
-        assert first <= data_condition(x) * of_sums * up_to_rounding(first) or first > 1e20
+        assert true <= strategies.data_condition(x) * of_sums * up_to_rounding(true)  # infinite if no alpha is positive
+        assert first <= strategies.data_condition(x) * of_sums * up_to_rounding(first) or first > 1e20
         if len(weights) <= 2 and sharp < 1e12:
             assert sharp == pytest.approx(true, rel=1e-6)
         if len(weights) == 2:
@@ -112,7 +93,7 @@ def test_product_vectors_the_truth_the_sharper_bound_and_lemmas_1_and_2_stand_in
     # q is a quadratic form of the reduced matrix, written by layers
     weights, x = deep
     u, v = gaussian(seed, len(weights[-1])), gaussian(seed + 1, weights[0].shape[1])
-    half, factors = square_root(x.mT @ x / len(x)), products(weights)
+    half, factors = strategies.square_root(x.mT @ x / len(x)), products(weights)
     q = sum((a.mT @ u).square().sum() * (b @ half @ v).square().sum() for a, b in factors)
     total = sum(kron(a @ a.mT, half @ b.mT @ b @ half) for a, b in factors)
     uv = kron(u[:, None], v[:, None])[:, 0]
@@ -136,9 +117,9 @@ def test_narrow_layers_need_zero_padded_singular_values():
 @given(problems(1, 5, regular=True))
 def test_the_condition_number_is_that_of_the_data_up_to_the_ratio_of_lemma_2_which_is_a_harmonic_mean(problem):
     weights, x = problem
-    true, data = true_condition(weights, x), data_condition(x)
+    true, data = true_condition(weights, x), strategies.data_condition(x)
     network = true_condition(weights, identity(weights[0].shape[1]))
-    largest, alpha = terms(weights)
+    largest, alpha = strategies.terms(weights)
     assume(alpha.any())
     ratio = (largest.sum() / alpha.sum()).item()
     assert true <= data * ratio * up_to_rounding(true)
@@ -217,7 +198,7 @@ def test_in_a_wide_network_the_weights_have_no_order_and_with_more_inputs_than_o
 
 def rounding(*parts):
     """Return a bound on the rounding of eigenvalues of these matrices."""
-    return 100 * EPS * sum(p.abs().max().item() * len(p) for p in parts)
+    return 100 * strategies.EPS * sum(p.abs().max().item() * len(p) for p in parts)
 
 
 def middle_sums(a, b):
@@ -228,7 +209,7 @@ def middle_sums(a, b):
 @pytest.mark.claim("Lemma 5", verdict="holds")
 @pytest.mark.claim("Appendix A, extreme eigenvalues of a sum", verdict="holds")
 @instances
-@given(pairs())
+@given(strategies.pairs())
 def test_weyl_and_dual_weyl_for_every_pair_of_indices_of_which_four_bound_the_ends(pair):
     a, b, s = (spectrum(m) for m in (*pair, sum(pair)))
     n, tolerance = len(a), rounding(*pair)
@@ -246,7 +227,7 @@ def test_weyl_and_dual_weyl_for_every_pair_of_indices_of_which_four_bound_the_en
 
 @pytest.mark.claim("Lemma 5", verdict="holds")
 @instances
-@given(st.integers(1, 5).flatmap(lambda n: st.tuples(spectra(n), spectra(n))))
+@given(st.integers(1, 5).flatmap(lambda n: st.tuples(strategies.spectra(n), strategies.spectra(n))))
 def test_each_bound_of_weyl_is_attained_by_diagonal_matrices(spectra_pair):
     a, b = (v.sort(descending=True).values for v in spectra_pair)
     lower, upper = weyl(*spectra_pair)
@@ -290,7 +271,7 @@ def test_both_bounds_are_violated_by_symmetric_matrices():
 @pytest.mark.claim("Eq. 12, lower bound", verdict="fails")
 @pytest.mark.claim("Eq. 12, upper bound", verdict="fails")
 @instances
-@given(pairs(0))
+@given(strategies.pairs(0))
 def test_both_bounds_hold_for_positive_semidefinite_matrices(pair):
     a, b, s = (spectrum(m).clamp_min(0) for m in (*pair, sum(pair)))
     if middle_sums(a, b).min() <= 0:  # no sum of matrices with these eigenvalues is positive definite
@@ -320,12 +301,12 @@ def test_eigenvalues_of_a_kronecker_product_are_all_products_for_any_square_matr
 @pytest.mark.claim("Eq. 13 and 14", verdict="holds")
 @pytest.mark.claim("Appendix A, extreme eigenvalues of a product", verdict="holds")
 @instances
-@given(pairs(0))
+@given(strategies.pairs(0))
 def test_extreme_eigenvalues_of_products_of_semidefinite_matrices(pair):
     (a, b), (ends_a, ends_b, ends) = pair, (spectrum(m)[[0, -1]] for m in (*pair, kron(*pair)))
     scale = ends_a[0] * ends_b[0]
     torch.testing.assert_close(ends, ends_a * ends_b, rtol=0, atol=1e-13 * max(1, scale.item()))
-    root = square_root(a)
+    root = strategies.square_root(a)
     similar = spectrum(root @ b @ root)  # AB has the eigenvalues of A^1/2 B A^1/2
     of_product = torch.linalg.eigvals(a @ b).real.sort(descending=True).values
     torch.testing.assert_close(of_product, similar, rtol=0, atol=1e-6 * scale.item())
@@ -346,7 +327,8 @@ def test_two_lines_at_an_angle_have_a_smaller_product(angle):
 @given(st.integers(2, 6), st.data())
 def test_the_pseudo_condition_number_and_what_one_more_eigenvalue_changes(n, data):
     rank = data.draw(st.integers(1, n))
-    values = torch.cat([data.draw(spectra(rank, 1)).sort(descending=True).values, torch.zeros(n - rank).double()])
+    kept = data.draw(strategies.spectra(rank, 1)).sort(descending=True).values
+    values = torch.nn.functional.pad(kept, (0, n - rank))
     found = condition_number(values.diag())
     assert found.rank == rank and found.value == pytest.approx((values[0] / values[rank - 1]).item())
     if rank > 1:
@@ -357,7 +339,7 @@ def test_the_pseudo_condition_number_and_what_one_more_eigenvalue_changes(n, dat
 
 def ratio_of_sums(v, w):
     """Return (smax^2(W) + smax^2(V)) / (smin^2(W) + smin^2(V)), zero-padded: lambda_min(W W^T), lambda_min(V^T V)."""
-    w, v = squares(w, w.shape[0]), squares(v, v.shape[1])
+    w, v = strategies.squares(w, w.shape[0]), strategies.squares(v, v.shape[1])
     return ((w[0] + v[0]) / (w[-1] + v[-1])).item()
 
 
@@ -369,7 +351,7 @@ def unpadded(v, w):
 
 def as_convex_combination(v, w):
     """Return Eq. 6, and the maximum in place of the combination."""
-    w, v = squares(w, w.shape[0]), squares(v, v.shape[1])
+    w, v = strategies.squares(w, w.shape[0]), strategies.squares(v, v.shape[1])
     beta = w[-1] / (w[-1] + v[-1])
     return (beta * (w[0] / w[-1]) + (1 - beta) * (v[0] / v[-1])).item(), max(w[0] / w[-1], v[0] / v[-1]).item()
 
@@ -405,7 +387,7 @@ def test_lemma_1_needs_the_singular_values_that_are_zero_and_a_narrow_layer_zero
 @given(problems(2, 2, wide=True, regular=True), st.sampled_from([0.1, 1.0, 10.0]))
 def test_all_forms_of_lemma_1_and_the_bound_from_below_where_both_layers_are_regular(problem, scale):
     (v, w), x = problem
-    true, moment, data = true_condition([v, w], x), SecondMoment.from_data(x), data_condition(x)
+    true, moment, data = true_condition([v, w], x), SecondMoment.from_data(x), strategies.data_condition(x)
     ratio, (combination, maximum) = ratio_of_sums(v, w), as_convex_combination(v, w)
     assert zhao_lemma_1([v, w], moment) == pytest.approx(data * ratio, rel=1e-6)
     assert (unpadded(v, w), combination) == pytest.approx((ratio, ratio), rel=1e-9)
@@ -429,7 +411,7 @@ def test_the_convex_combination_is_undefined_where_one_matrix_is_singular():
 def test_each_step_of_the_proof_of_lemma_1(problem):
     (v, w), x = problem
     sigma = x.mT @ x / len(x)
-    root, gram = square_root(sigma), v.mT @ v
+    root, gram = strategies.square_root(sigma), v.mT @ v
     first, second = kron(w @ w.mT, sigma), kron(identity(len(w)), root @ gram @ root)
     matrices = (first + second, first, second, root @ gram @ root, w @ w.mT, gram, sigma)
     ends = torch.stack([torch.linalg.eigvalsh(matrix)[[-1, 0]] for matrix in matrices]).mT
@@ -459,7 +441,7 @@ def ends(draws):
 
 
 @pytest.mark.claim("Lemma 6", verdict="holds")
-@a_hundred
+@strategies.a_hundred
 @given(seeds, st.integers(1, 12), st.integers(1, 12), st.floats(0, 5))
 def test_the_singular_values_are_within_the_interval_as_often_as_stated(seed, rows, columns, t):
     largest, smallest = ends(gaussian(seed, 500, rows, columns))
@@ -506,7 +488,7 @@ def test_the_repaired_bound_holds_for_every_draw_within_the_intervals_of_lemma_6
     for matrix in (v, w.mT):
         (largest, smallest), (lower, upper) = map(float, ends(matrix)), zhao_lemma_6(*matrix.shape, 0)
         deviation = max(deviation, largest - upper, lower - smallest)
-    weights, x = [variance_v**0.5 * v, variance_w**0.5 * w], data.draw(samples(d))
+    weights, x = [variance_v**0.5 * v, variance_w**0.5 * w], data.draw(strategies.samples(d))
     true, moment = true_condition(weights, x), SecondMoment.from_data(x)
     kappa = (moment.eigenvalues[0] / moment.eigenvalues[-1]).item()
     bound = zhao_lemma_7(d, m, k, deviation, variance_v=variance_v, variance_w=variance_w, data=kappa)

@@ -7,18 +7,13 @@ import mpmath
 import pytest
 import scipy
 import torch
+from gnbook.deep_nonlinear import width
 from gnbook.deep_nonlinear.chain import kernel, layers_of, random_chain
 from gnbook.deep_nonlinear.duals import centred, hermite_coefficients, leaky_relu, smooth
 from gnbook.deep_nonlinear.experiment import kappa
 from gnbook.deep_nonlinear.networks import ACTIVATIONS, SHAPES, limit_kernel, network
 from gnbook.deep_nonlinear.wide_limit import deep_relu_condition, standard_factors, wide_kernel
-from gnbook.deep_nonlinear.width import (
-    bernstein_width,
-    chernoff_width,
-    hidden_layer_kernel,
-    smallest_shares,
-    unit_spread,
-)
+from gnbook.deep_nonlinear.width import bernstein_width, chernoff_width, hidden_layer_kernel, smallest_shares
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -333,7 +328,7 @@ def test_the_probability_is_bounded_where_it_is_known(n, tens, shortfall, seed):
 def test_the_spread_is_at_most_the_inverse_share_and_networks_keep_half_of_every_eigenvalue(kind):
     x = on_a_sphere(30, 12) if kind == "sphere" else images(kind, 60)
     share = ends(hidden_layer_kernel(x))[0] / torch.linalg.matrix_norm(x, 2).item() ** 2
-    spread = unit_spread(x, 2000, generator=torch.Generator().manual_seed(0))
+    spread = width.unit_spread(x, 2000, generator=torch.Generator().manual_seed(0))
     assert 1 <= spread <= 1.1 / share
     if kind == "white":
         assert spread == pytest.approx(2.0, rel=0.1)

@@ -5,35 +5,16 @@ from itertools import combinations
 
 import pytest
 import torch
+from gnbook.functional_hessian import hessian
 from gnbook.functional_hessian.bounds import functional_hessian_norm, hessian_condition, zhao_eq_18
-from gnbook.functional_hessian.hessian import (
-    functional_hessian,
-    functional_hessian_eigenvalues,
-    linear_hessian,
-    linear_hessian_product,
-    residual_moment,
-)
+from gnbook.functional_hessian.hessian import functional_hessian, linear_hessian, residual_moment
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gnlib import SecondMoment, second_moment
+from tests import strategies
 from tests.oracles import norm
-from tests.strategies import (
-    EPS,
-    a_hundred,
-    exact,
-    gaussian,
-    instances,
-    jacobian,
-    kron,
-    matrices,
-    networks,
-    orthogonal,
-    problems,
-    samples,
-    seeds,
-    squares,
-)
+from tests.strategies import a_hundred, exact, gaussian, instances, kron, matrices, orthogonal, problems, samples, seeds
 
 dims = st.integers(1, 4)
 
@@ -60,7 +41,7 @@ def loss_hessian(weights, x, y):
 
 
 def outer_half(weights, x):
-    j = jacobian(weights, x)
+    j = strategies.jacobian(weights, x)
     return j.mT @ j / len(x)
 
 
@@ -139,11 +120,11 @@ def test_paired_singular_vectors_give_eigenvectors_with_any_orthonormal_vectors(
 def test_the_spectrum_is_that_of_singular_values_with_both_signs_and_zeros(layer):
     weights, x, y = layer
     second, omega, m = second_half(weights, x, y), residual_moment(weights, x, y), len(weights[0])
-    values, rounding = functional_hessian_eigenvalues(omega, m), 1e-11 * size(weights, x, y)
+    values, rounding = hessian.functional_hessian_eigenvalues(omega, m), 1e-11 * size(weights, x, y)
     assert len(values) == len(second)
     assert (torch.linalg.eigvalsh(second).flip(0) - values).abs().max() <= rounding
     k, d = omega.shape
-    roots = squares(omega.mT, d).sqrt()  # of omega^T omega
+    roots = strategies.squares(omega.mT, d).sqrt()  # of omega^T omega
     signed = torch.cat([roots, -roots]).repeat(m).sort(descending=True).values
     assert (len(signed) == len(values)) is (k == d)  # but the values that are not zero are the same
     ends = m * min(k, d)
@@ -354,7 +335,7 @@ def test_the_condition_number_of_the_hessian_grows_without_bound_as_the_residual
     largest, q = values[-1].item(), int((values > 1e-10 * values[-1]).sum())
     omega = share * largest * direction / norm(direction)
     spectrum = torch.linalg.svdvals(linear_hessian([v, w], sigma, omega))
-    kept = spectrum[spectrum > 1e3 * EPS * spectrum[0]]
+    kept = spectrum[spectrum > 1e3 * strategies.EPS * spectrum[0]]
     assert len(kept) > q
     assert kept[0] / kept[-1] >= (largest - norm(omega)) / norm(omega) * (1 - 1e-9)
 
@@ -371,14 +352,14 @@ def test_the_hessian_of_a_deep_network_its_second_half_and_its_products(problem,
     expected = whole @ torch.cat([w.flatten() for w in direction])
     for moment in (second_moment(x), SecondMoment.from_data(x)):  # by matrix and by factors
         assert (linear_hessian(weights, moment, omega) - whole).abs().max() <= rounding
-        along = linear_hessian_product(weights, moment, omega, direction)
+        along = hessian.linear_hessian_product(weights, moment, omega, direction)
         assert [part.shape for part in along] == [w.shape for w in weights]
         assert (torch.cat([part.flatten() for part in along]) - expected).abs().max() <= len(whole) * rounding
 
 
 @pytest.mark.claim("Norm of the functional Hessian", verdict="holds")
 @instances
-@given(st.data(), networks(2, 5))
+@given(st.data(), strategies.networks(2, 5))
 def test_the_norm_of_the_functional_hessian(data, weights):
     omega = data.draw(matrices(len(weights[-1]), weights[0].shape[1]))
     value, bound = norm(functional_hessian(weights, omega)), functional_hessian_norm(weights, omega)

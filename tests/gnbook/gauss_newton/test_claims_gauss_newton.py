@@ -114,11 +114,8 @@ def test_the_two_hessians_of_a_linear_network_differ_by_the_same_norm_whatever_t
 @pytest.mark.claim("Remark R1, wide networks", verdict="holds if")
 @pytest.mark.parametrize("m", [2, 10, 50])
 def test_the_hessian_is_not_small_where_the_gauss_newton_matrix_vanishes(m):
-    theta, y, f = (
-        torch.ones(2 * m).double(),
-        exact([[m - 1]]),
-        one_hidden_layer(exact([[1]]), m, 1),
-    )  # the residual is 1
+    theta, f = torch.ones(2 * m).double(), one_hidden_layer(exact([[1]]), m, 1)
+    y = exact([[m - 1]])  # the residual is 1
     assert torch.linalg.matrix_rank(both_parts(f, theta, y)[0]) == 1  # so its pseudo-condition number is 1
     values = torch.linalg.svdvals(hess(mean_loss(f, y))(theta))
     assert torch.allclose(values[1:], torch.ones(1).double()) and values[0].item() == pytest.approx(2 * m + 1)
@@ -144,10 +141,7 @@ def test_the_gauss_newton_matrix_is_the_mean_outer_product_of_the_gradients_of_t
     common, tolerance = min(len(ours), len(theirs)), 1e-11 * max(ours[0].item(), 1e-280)
     assert (ours[:common] - theirs[:common]).abs().max() <= tolerance
     assert not any((rest[common:].abs() > tolerance).any() for rest in (ours, theirs))
-    f, zero = (
-        one_hidden_layer(exact([[1]]), 1, 1),
-        torch.zeros(1, 1).double(),
-    )
+    f, zero = one_hidden_layer(exact([[1]]), 1, 1), torch.zeros(1, 1).double()
     theta = exact([0, 1])  # w v at v = 0, target 0: the gradient of the loss vanishes, that of the network does not
     assert both_parts(f, theta, zero)[0].trace() == 1 and not jacrev(mean_loss(f, zero))(theta).any()
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 from gnbook.piecewise_linear_maps.partition import partition
-from gnbook.shared.piecewise_linear import Layer, affine_products
+from gnbook.shared.local_affine import local_affine
+from gnbook.shared.piecewise_linear import Layer, affine_products, as_layers
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
@@ -50,14 +51,18 @@ def test_products_with_skips_and_without_are_the_jacobian_and_the_rest_of_the_va
     except ValueError:
         assume(False)
 
+    net = as_module(layers)
+
     def outputs(p):
-        return as_module(layers)(p[None])[0]
+        return net(p[None])[0]
 
     (jacobian,) = torch.autograd.functional.jacobian(outputs, (x,))
     scale = 1e-12 * (1 + jacobian.abs().max().item() + piece.offset.abs().max().item())
     torch.testing.assert_close(piece.matrix, jacobian, rtol=1e-10, atol=scale)
     expected = forward(layers, x[None])[0]
     torch.testing.assert_close(piece(x), expected, rtol=1e-10, atol=100 * scale * (1 + x.norm().item()))
+    for other in (affine_products(as_layers(net), x), local_affine(net, x)):  # from the module, and by its Jacobian
+        torch.testing.assert_close(other, piece, rtol=1e-10, atol=100 * scale * (1 + x.norm().item()))
     product, offset = identity(len(x)), torch.zeros(len(x)).double()
     for layer, d in zip(layers, piece.slopes, strict=True):
         factor = with_skip(d.diag() @ layer.weight, layer.skip)

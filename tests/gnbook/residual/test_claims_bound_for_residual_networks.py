@@ -10,24 +10,12 @@ from hypothesis import strategies as st
 
 from gnlib import SecondMoment, condition_number, linear_gauss_newton
 from gnlib.linear.bounds import zhao_lemma_2, zhao_lemma_2_terms
+from tests import strategies
 from tests.gnbook.residual.helpers import shifted, skips
 from tests.oracles import assert_same_nonzero_spectrum, identity, singular, spectrum, with_skip
-from tests.strategies import (
-    data_condition,
-    derivatives,
-    diagonal,
-    exact,
-    gaussian,
-    instances,
-    orthogonal,
-    problems,
-    seeds,
-    sizes,
-    spectra,
-    terms,
-    true_condition,
-    up_to_rounding,
-)
+from tests.strategies import diagonal, exact, gaussian, instances, problems, seeds, terms, true_condition
+
+not_negative = strategies.sizes.flatmap(lambda size: strategies.spectra(size, lowest=0))
 
 
 @pytest.mark.claim("Residual networks, Gauss-Newton matrix", verdict="holds")
@@ -41,7 +29,7 @@ def test_with_skips_the_formula_is_that_of_the_shifted_weights(problem, skip):
         rows, columns = theta.shape
         carried = torch.nn.functional.pad(outputs[:, : min(rows, columns)], (0, max(0, rows - columns)))
         outputs = outputs @ theta.mT + skip * carried
-    true = derivatives(outputs, thetas)
+    true = strategies.derivatives(outputs, thetas)
     library = spectrum(linear_gauss_newton(weights, SecondMoment.from_data(x), skip).dense())
     assert_same_nonzero_spectrum(library, spectrum(true @ true.mT / len(x)), 1e-11)
 
@@ -56,9 +44,9 @@ def test_both_bounds_of_eq_7_hold_and_the_library_evaluates_them_as_printed(prob
     largest, alpha = terms(moved)
     assume((alpha > 1e-20 * largest).all())
     gamma, kappas = alpha / alpha.sum(), largest / alpha
-    first, second = (data_condition(x) * factor.item() for factor in ((gamma * kappas).sum(), kappas.max()))
+    first, second = (strategies.data_condition(x) * factor.item() for factor in ((gamma * kappas).sum(), kappas.max()))
     true = true_condition(moved, x)
-    assert true <= first * up_to_rounding(true)
+    assert true <= first * strategies.up_to_rounding(true)
     assert first <= second * (1 + 1e-9)
     if (alpha > 1e-9 * largest).all() and torch.linalg.matrix_rank(x, rtol=1e-3) == x.shape[1]:
         assert zhao_lemma_2(weights, SecondMoment.from_data(x), skip) == pytest.approx((first, second), rel=1e-5)
@@ -66,9 +54,9 @@ def test_both_bounds_of_eq_7_hold_and_the_library_evaluates_them_as_printed(prob
 
 @pytest.mark.claim("Which layers a skip shifts", verdict="holds")
 @instances
-@given(sizes.flatmap(lambda size: spectra(size, lowest=0)), st.integers(0, 4), st.booleans(), seeds, skips)
+@given(not_negative, st.integers(0, 4), st.booleans(), seeds, skips)
 def test_positive_semi_definite_layers_continued_by_zeros_are_shifted(values, more, tall, seed, skip):
-    q = orthogonal(seed, len(values))
+    q = strategies.orthogonal(seed, len(values))
     weight = torch.nn.functional.pad((q * values) @ q.mT, (0, 0, 0, more) if tall else (0, more))
     expected = values.sort(descending=True).values + skip
     assert torch.allclose(singular(with_skip(weight, skip)), expected, rtol=1e-12, atol=1e-12 * expected[0].item())
@@ -150,7 +138,8 @@ def norm_of(weights):
 @given(problems(2, 4, wide=True, regular=True))
 def test_the_condition_number_tends_to_that_of_the_data(problem):
     weights, x = problem
-    assert true_condition(shifted(weights, 1e5 * norm_of(weights)), x) == pytest.approx(data_condition(x), rel=1e-3)
+    moved = shifted(weights, 1e5 * norm_of(weights))
+    assert true_condition(moved, x) == pytest.approx(strategies.data_condition(x), rel=1e-3)
 
 
 @pytest.mark.claim("Appendix I.3, the terms tend to one", verdict="holds")

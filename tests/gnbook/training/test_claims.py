@@ -15,19 +15,9 @@ from hypothesis import strategies as st
 
 import gnlib
 from gnlib import bounds
+from tests import strategies
 from tests.oracles import norm
-from tests.strategies import (
-    a_hundred,
-    exact,
-    gaussian,
-    instances,
-    jacobian,
-    networks,
-    orthogonal,
-    problems,
-    seeds,
-    spectra,
-)
+from tests.strategies import exact, gaussian, instances, jacobian, networks, orthogonal, problems, seeds, spectra
 
 EPS32, EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 
@@ -47,7 +37,7 @@ def steps(weights, x, y, rate, number):
 
 
 @pytest.mark.claim("Section 1, bounds at any weights", verdict="holds")
-@a_hundred
+@strategies.a_hundred
 @given(problems(wide=True, regular=True), seeds, st.sampled_from([1e-3, 0.03, 0.3]))
 def test_the_bounds_hold_at_every_step_of_gradient_descent(problem, seed, rate):
     weights, x = problem

@@ -13,19 +13,8 @@ from hypothesis import strategies as st
 
 from gnlib import GaussNewton
 from gnlib.laws import relu_kernel
-from tests.gnbook.transition_to_linearity.helpers import (
-    SLACK,
-    SMOOTH,
-    TINY,
-    as_function,
-    by_units,
-    flat,
-    hess,
-    hessian,
-    module,
-    networks,
-    slopes,
-)
+from tests.gnbook.transition_to_linearity import helpers
+from tests.gnbook.transition_to_linearity.helpers import SLACK, SMOOTH, TINY, hess, hessian, module, networks, slopes
 from tests.oracles import norm
 from tests.strategies import exact, gaussian, instances, seeds
 
@@ -109,7 +98,7 @@ def test_neither_is_the_second_derivative_the_first_nor_the_kernel_of_the_order_
 def test_the_hessian_of_one_hidden_layer_splits_into_units(network):
     weights, x, sigma, _ = network
     m, root = len(weights[0]), len(x) ** 0.5
-    kernel, largest = by_units(weights[1][0], weights[0] @ x / root, (x.norm() / root).item(), sigma)
+    kernel, largest = helpers.by_units(weights[1][0], weights[0] @ x / root, (x.norm() / root).item(), sigma)
     assert math.isclose(norm(hessian(weights, x, sigma)), largest / m**0.5, rel_tol=1e-9, abs_tol=TINY)
     assert math.isclose(
         GaussNewton(module(weights, sigma), x[None]).tangent_kernel().item(), kernel / m, rel_tol=1e-9, abs_tol=TINY
@@ -220,10 +209,10 @@ def test_a_parabola_attains_the_bound_so_no_constant_serves_all_gradients(g, eps
 @given(networks(), st.integers(1, 4), seeds, st.sampled_from([0.1, 0.5, 3.0]))
 def test_the_tangent_kernel_is_a_gram_matrix_and_one_factor_rescales_it_like_the_hessian(network, n, seed, scale):
     weights, x, sigma, skip = network
-    v, x = scale * flat(weights), gaussian(seed, n, len(x))
+    v, x = scale * helpers.flat(weights), gaussian(seed, n, len(x))
 
     def rescaled(v):
-        return torch.stack([as_function(weights, one, sigma, skip)(v / scale) for one in x])
+        return torch.stack([helpers.as_function(weights, one, sigma, skip)(v / scale) for one in x])
 
     jacobian, g = scale * torch.func.jacrev(rescaled)(v), GaussNewton(module(weights, sigma, skip), x)
     kernel = g.tangent_kernel()
@@ -235,7 +224,7 @@ def test_the_tangent_kernel_is_a_gram_matrix_and_one_factor_rescales_it_like_the
 
 def lecun(m, first_deviation):
     """Norms of the kernel and of the Hessian of v tanh(w x), x = 1, with v of variance 1/m, by its units."""
-    return by_units(gaussian(1, m) / m**0.5, gaussian(0, m) * first_deviation, 1.0)
+    return helpers.by_units(gaussian(1, m) / m**0.5, gaussian(0, m) * first_deviation, 1.0)
 
 
 @pytest.mark.claim("Liu Eq. 40", verdict="fails")

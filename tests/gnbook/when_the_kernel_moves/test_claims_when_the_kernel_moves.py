@@ -97,10 +97,8 @@ def test_the_network_of_theorem_4_1_is_a_product_of_cubics(seed, m, x):
 def test_a_unit_with_one_weight_attains_the_bound_on_the_hessian_and_a_step_of_it_that_in_a_ball(seed, m, upper):
     u, v = gaussian(seed, 2, m)
     (v if upper else u).zero_()
-    second, c = (
-        hess(lambda p: (p[0] * p[1] ** 2).sum() / m**0.5)(torch.stack([u, v])),
-        cubics([v, u, v, u], 1.0)[1],
-    )
+    second = hess(lambda p: (p[0] * p[1] ** 2).sum() / m**0.5)(torch.stack([u, v]))
+    c = cubics([v, u, v, u], 1.0)[1]
     assert norm(second.reshape(2 * m, -1)) == pytest.approx(c.hessian(0.0), rel=1e-10)
     largest = (u.abs() + v.abs()).argmax()
     for w in (u, v):

@@ -1,9 +1,8 @@
 """Networks side by side: kernels, outputs that are not linear, descent, and bounds for a bottleneck."""
 
-import mpmath
 import pytest
 import torch
-from gnbook.when_the_kernel_moves.bottleneck import Cubic, ball_floor, limit_norm, vanishing_probability
+from gnbook.when_the_kernel_moves.bottleneck import Cubic, ball_floor
 from gnbook.when_the_kernel_moves.descent import descend
 from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, swish
 from gnbook.when_the_kernel_moves.networks import FrozenKernels, StackedNetworks, bottleneck, identity, shallow
@@ -108,12 +107,3 @@ def test_two_linear_factors_give_way_together(radius):
     assert ball_floor(straight, straight, radius) == pytest.approx(1 - radius / 2**0.5, rel=1e-9)
     bent = Cubic(value=5.0, gradient=1.0, largest=1.0, scale=0.5)  # a Hessian of norm 3 within the root of two
     assert bent.least(2**0.5) == pytest.approx((5 - 2**0.5 - 3, 0.0))
-
-
-def test_limits_against_forty_digits():
-    with mpmath.workdps(40):
-        share = 1 - mpmath.exp(-mpmath.mpf(7) / 6 * mpmath.mpf(0.3) ** 2)
-        matrix = mpmath.matrix([[0, mpmath.mpf(0.4)], [mpmath.mpf(0.4), mpmath.mpf(-1.1)]])
-        norm = max(abs(e) for e in mpmath.eigsy(matrix, eigvals_only=True)) * 7 * mpmath.sqrt(7) / 4
-    assert vanishing_probability(0.3) == pytest.approx(float(share), rel=1e-14) and vanishing_probability(0.0) == 0
-    assert limit_norm(0.4, -1.1) == pytest.approx(float(norm), rel=1e-14)

@@ -1,23 +1,11 @@
-"""What the pages on residual networks measure: of networks of ReLUs and of linear ones."""
+"""What the pages on residual networks measure of linear ones."""
 
 import pytest
 import torch
 from gnbook.residual.linear import measured, network
-from gnbook.residual.relu import relu_ends, relu_outputs
 
 import gnlib
 from gnlib import bounds
-from tests.oracles import autograd_gram, ends
-from tests.strategies import gaussian
-
-
-@pytest.mark.parametrize("skip", [0.0, 0.5, 3.0])
-def test_the_ends_are_those_of_the_jacobian(skip):
-    weights = [gaussian(seed, *shape) for seed, shape in enumerate(((30, 6), (30, 30), (30, 30), (2, 30)))]
-    x = gaussian(9, 5, 6)
-    low, high = ends(autograd_gram(lambda *w: relu_outputs(w, x, skip), weights, 1))
-    found = relu_ends(weights, x, skip)
-    assert found == pytest.approx((low, high), rel=1e-9) and found.condition == pytest.approx(high / low, rel=1e-9)
 
 
 def test_each_number_is_that_of_one_network():
