@@ -9,11 +9,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests import threads
 
 ROOT = Path(__file__).parents[1]
 VERDICTS = ("holds", "holds if", "fails", "open")
+
+# What Hypothesis draws is the same in every run, unless a test says otherwise; two hundred instances every night.
+INSTANCES = int(os.environ.get("INSTANCES", "20"))
+settings.register_profile("instances", max_examples=INSTANCES, derandomize=True, deadline=None)
+settings.load_profile("instances")
 
 sys.dont_write_bytecode = False  # pytest rewrites thousands of asserts, in many seconds unless it keeps them
 

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import os
 from functools import partial
 
 import torch
@@ -11,9 +10,8 @@ from hypothesis import strategies as st
 
 from tests.oracles import products
 
-INSTANCES = int(os.environ.get("INSTANCES", "20"))  # of each claim; two hundred every night
-instances = settings(max_examples=INSTANCES, derandomize=True, deadline=None)
-a_hundred = settings(instances, max_examples=min(INSTANCES, 100))
+INSTANCES = settings.default.max_examples  # of each claim, as tests/conftest.py sets it
+a_hundred = settings(max_examples=min(INSTANCES, 100))
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.integers(1, 5)
 EPS = torch.finfo(torch.float64).eps

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.gnbook.adding_the_identity.helpers import ROUNDING, THOUSAND, thousand
 from tests.oracles import identity, singular, with_skip
-from tests.strategies import EPS, exact, gaussian, instances, orthogonal, seeds
+from tests.strategies import EPS, exact, gaussian, orthogonal, seeds
 
 
 def taus(matrix):
@@ -100,7 +100,6 @@ def test_the_smallest_counterexamples_have_one_unit_or_two_or_a_triple_singular_
 
 
 @pytest.mark.claim("Riedi Lemma 19", verdict="holds if")
-@instances
 @given(seeds, st.integers(1, 5), st.sampled_from([-2.0, -0.7, 0.3, 1.0]), st.floats(-3, 3))
 def test_extreme_slopes_belong_to_vectors_that_are_both(seed, n, t, rho):
     q, inner = orthogonal(seed, n), gaussian(seed + 1, n, n)
@@ -149,7 +148,6 @@ def test_a_singular_value_vanishes_where_there_is_a_real_eigenvalue_alone_and_le
 
 
 @pytest.mark.claim("One-sided derivatives", verdict="holds")
-@instances
 @given(seeds, st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=5), st.booleans())
 def test_one_sided_derivatives_at_repeated_and_vanishing_singular_values(seed, values, skip):
     n = len(values)
@@ -163,7 +161,6 @@ def test_one_sided_derivatives_at_repeated_and_vanishing_singular_values(seed, v
 
 
 @pytest.mark.claim("Zeros", verdict="holds")
-@instances
 @given(seeds, st.lists(st.integers(1, 2), min_size=1, max_size=3), st.integers(0, 2))
 def test_at_a_repeated_eigenvalue_the_slope_is_zero_if_and_only_if_it_is_defective(seed, blocks, others):
     """Jordan blocks of eigenvalue 0 beside a regular matrix, in a basis of moderate condition."""

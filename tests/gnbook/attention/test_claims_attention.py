@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.oracles import norm
-from tests.strategies import instances
 
 SCORES = st.lists(st.floats(-4, 4), min_size=1, max_size=12)
 SEEDS = st.integers(0, 2**31)
@@ -95,7 +94,6 @@ def softmax(scores):
 
 
 @pytest.mark.claim("Softmax of small scores", verdict="holds")
-@instances
 @given(SCORES, st.floats(0, 1))
 def test_weights_are_near_uniform_and_nearer_to_their_first_order(scores, scale):
     s = scale * np.array(scores)
@@ -119,7 +117,6 @@ def case(seed, scale, last):
 
 
 @pytest.mark.claim("Attention near the mean", verdict="holds")
-@instances
 @given(SEEDS, st.floats(-3, 0.5), st.booleans())
 def test_the_kernel_is_near_the_one_of_the_mean(seed, exponent, last):
     tokens, head, found = case(seed, 10**exponent, last)

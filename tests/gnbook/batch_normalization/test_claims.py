@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gnlib import SecondMoment, condition_number, linear_gauss_newton, linear_weights, load, whiten
 from tests import strategies
 from tests.oracles import assert_same_nonzero_spectrum, identity, spectrum
-from tests.strategies import derivatives, exact, gaussian, instances, kron, problems, seeds, squares, up_to_rounding
+from tests.strategies import derivatives, exact, gaussian, kron, problems, seeds, squares, up_to_rounding
 
 images, _ = load("cifar10", 1000, stride=4, grayscale=True)
 
@@ -98,7 +98,6 @@ LAYERS = ["plain", "shifted", "affine", "affine, shifted"]
 @pytest.mark.claim("BatchNorm in evaluation mode", verdict="holds")
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("layer", LAYERS)
-@instances
 @given(normalised())
 def test_the_reduced_form_has_the_spectrum_of_autograd(layer, mode, problem):
     weights, x, eps, scale = problem
@@ -113,7 +112,6 @@ def test_the_reduced_form_has_the_spectrum_of_autograd(layer, mode, problem):
 
 
 @pytest.mark.claim("What BatchNorm does not see", verdict="holds")
-@instances
 @given(normalised(), st.sampled_from([1e-2, 1.0, 30.0]))
 def test_neither_the_mean_nor_the_unit_of_the_data_matters_in_training_mode(problem, factor):
     weights, x, _, scale = problem
@@ -125,7 +123,6 @@ def test_neither_the_mean_nor_the_unit_of_the_data_matters_in_training_mode(prob
 
 
 @pytest.mark.claim("BatchNorm as a linear network", verdict="holds")
-@instances
 @given(problems(2, 2, regular=True), seeds)
 def test_on_white_and_centred_data_a_trained_scale_makes_it_linear(problem, seed):
     (v, w), x = problem
@@ -139,7 +136,6 @@ def test_on_white_and_centred_data_a_trained_scale_makes_it_linear(problem, seed
 
 
 @pytest.mark.claim("One unit without its own direction", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 5), st.floats(0.001, 0.999), st.floats(0.0, 1.0), st.sampled_from([0, 1, 4]))
 def test_what_is_left_of_a_unit_is_bounded_below_by_the_data(seed, r, theta, length, decades):
     squared = torch.logspace(0, -decades, r).double().diag()
@@ -153,7 +149,6 @@ def test_what_is_left_of_a_unit_is_bounded_below_by_the_data(seed, r, theta, len
 @pytest.mark.claim("Lemma 1 for BatchNorm", verdict="holds")
 @pytest.mark.claim("Sharper bound for BatchNorm", verdict="holds")
 @pytest.mark.parametrize("layer", LAYERS)
-@instances
 @given(normalised())
 def test_lemma_1_for_batch_norm_and_the_sharper_bound(layer, problem):
     weights, x, eps, scale = problem
@@ -182,7 +177,6 @@ def test_the_condition_number_converges_to_the_limit(eps):
 
 
 @pytest.mark.claim("LayerNorm, rank", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 4), st.integers(2, 5), st.integers(1, 3), st.integers(1, 9), st.sampled_from([1e-5, 0.1]))
 def test_layer_norm_reaches_one_direction_more_for_each_sample(seed, d, m, k, n, eps):
     x, parameters = gaussian(seed, n, d) + 1, [gaussian(seed + 1, m, d), gaussian(seed + 2, k, m)]

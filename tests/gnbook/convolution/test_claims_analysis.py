@@ -12,7 +12,7 @@ from gnlib.linear.bounds import zhao_lemma_2
 from gnlib.linear.gauss_newton import linear_gauss_newton
 from tests.gnbook.convolution.helpers import condition, networks, outputs, shared_jacobian, true_values
 from tests.oracles import identity
-from tests.strategies import a_hundred, exact, instances, jacobian
+from tests.strategies import a_hundred, exact, jacobian
 
 
 def toeplitz_chain(filters, x, strides, paddings):
@@ -68,7 +68,6 @@ def test_sharing_multiplies_the_jacobian_by_zeros_and_ones(problem):
 @pytest.mark.claim("Appendix B, Toeplitz matrix of filters", verdict="holds")
 @pytest.mark.claim("Appendix B, Toeplitz matrix of a layer", verdict="holds")
 @pytest.mark.claim("Eq. 15", verdict="holds if")
-@instances
 @given(networks((2, 3), (1, 1), strides=1, padding=0, inputs=1))
 def test_the_toeplitz_matrices_of_filters_and_the_effective_kernel_of_convolutions_from_the_right(problem):
     filters, x, _, _ = problem  # of one dimension, as the paper has it
@@ -91,7 +90,6 @@ def test_the_toeplitz_matrices_of_filters_and_the_effective_kernel_of_convolutio
 
 
 @pytest.mark.claim("Eq. 16", verdict="holds")
-@instances
 @given(networks())
 def test_a_network_is_the_product_of_its_toeplitz_matrices(problem):
     filters, x, _, _ = problem

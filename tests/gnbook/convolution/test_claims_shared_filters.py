@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from tests.gnbook.convolution.helpers import condition, networks, outputs, shared_jacobian, some_filters, true_values
 from tests.oracles import ends, identity, spectrum
-from tests.strategies import EPS, a_hundred, exact, gaussian, instances, kron, orthogonal, seeds, up_to_rounding
-
-tens = settings(instances, max_examples=20)
+from tests.strategies import EPS, a_hundred, exact, gaussian, kron, orthogonal, seeds, up_to_rounding
 
 
 def sees_something(filters, x, strides, paddings):
@@ -23,7 +21,6 @@ def sees_something(filters, x, strides, paddings):
 
 
 @pytest.mark.claim("Shared filters", verdict="holds")
-@instances
 @given(networks())
 def test_virtual_patches_have_the_spectrum_of_all_samples_and_positions(problem):
     assume(sees_something(*problem))
@@ -95,7 +92,6 @@ def test_the_library_evaluates_the_bound_as_printed(seed, k, c, padding):
 
 @pytest.mark.claim("Lemma 2 for shared filters", verdict="holds")
 @pytest.mark.claim("Sharper bound for shared filters", verdict="holds")
-@instances
 @given(networks(hidden=st.sampled_from([1, 2, 4, 9, 12])))
 def test_the_sharper_bound_lies_between_the_condition_number_and_the_other_and_is_exact_for_one_layer(problem):
     filters, x, strides, paddings = problem
@@ -111,7 +107,7 @@ def test_the_sharper_bound_lies_between_the_condition_number_and_the_other_and_i
 
 
 @pytest.mark.claim("Many filters", verdict="holds")
-@tens
+@settings(max_examples=20)
 @given(seeds, st.integers(1, 3), st.integers(1, 3), st.integers(0, 1))
 def test_two_layers_of_many_filters_are_near_the_limit(seed, a, b, padding):
     generator, x = torch.Generator().manual_seed(seed), gaussian(seed, 40, 1, 6)
@@ -123,7 +119,6 @@ def test_two_layers_of_many_filters_are_near_the_limit(seed, a, b, padding):
 
 
 @pytest.mark.claim("Two taps or more", verdict="holds")
-@instances
 @given(st.data(), st.integers(1, 4), st.integers(1, 4), st.integers(0, 3), seeds)
 def test_with_one_tap_it_is_one_and_with_more_at_least_two(data, k, m, more, seed):
     filters = [data.draw(some_filters(m, 1, k)), data.draw(some_filters(1, m, k))]
@@ -140,7 +135,6 @@ ROOTS = (0, 1, -1, 2, None)  # None is the root at infinity
 
 
 @pytest.mark.claim("One filter", verdict="holds")
-@instances
 @given(*2 * [st.lists(st.sampled_from(ROOTS), max_size=3)], seeds)
 def test_the_rank_with_one_filter_counts_the_common_roots(first, second, seed):
     finite = [[root for root in some if root is not None] for some in (first, second)]

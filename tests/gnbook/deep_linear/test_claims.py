@@ -16,7 +16,7 @@ from gnlib.linear.bounds import sharp_linear, zhao_lemma_1, zhao_lemma_2, zhao_l
 from gnlib.linear.gauss_newton import partial_products
 from tests import strategies
 from tests.oracles import identity, products, spectrum
-from tests.strategies import diagonal, exact, gaussian, instances, kron, problems, seeds, true_condition, up_to_rounding
+from tests.strategies import diagonal, exact, gaussian, kron, problems, seeds, true_condition, up_to_rounding
 
 
 def assert_close(a, b, scale):
@@ -26,7 +26,6 @@ def assert_close(a, b, scale):
 @pytest.mark.claim("Decomposition of the Gauss-Newton matrix", verdict="holds if")
 @pytest.mark.claim("Eq. 4", verdict="holds")
 @pytest.mark.claim("Eq. 5", verdict="holds")
-@instances
 @given(problems(1, 4))
 def test_the_gauss_newton_matrix_and_the_reduced_one_are_what_the_paper_says(problem):
     weights, x = problem
@@ -46,7 +45,6 @@ def test_the_gauss_newton_matrix_and_the_reduced_one_are_what_the_paper_says(pro
 
 @pytest.mark.claim("Lemma 2, first inequality", verdict="holds")
 @pytest.mark.claim("Lemma 2, second inequality", verdict="holds")
-@instances
 @given(problems(1, 5, wide=True, regular=True))
 def test_both_bounds_under_the_assumptions_of_lemma_2_and_the_library_evaluates_them_as_printed(problem):
     weights, x = problem
@@ -67,7 +65,6 @@ def test_both_bounds_under_the_assumptions_of_lemma_2_and_the_library_evaluates_
 @pytest.mark.claim("Lemma 2, its assumptions", verdict="holds if")
 @pytest.mark.claim("Product vectors", verdict="holds")
 @pytest.mark.claim("Sharper bound", verdict="holds")
-@instances
 @given(problems(1, 5), problems(1, 2), problems(1, 2, regular=True), problems(2, 2), problems(2, 2, wide=True), seeds)
 def test_product_vectors_the_truth_the_sharper_bound_and_lemmas_1_and_2_stand_in_this_order(
     deep, shallow, regular, one_hidden, wide, seed
@@ -113,7 +110,6 @@ def test_narrow_layers_need_zero_padded_singular_values():
 @pytest.mark.claim("Condition number of the network alone", verdict="holds")
 @pytest.mark.claim("Remark R2", verdict="holds if")
 @pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
-@instances
 @given(problems(1, 5, regular=True))
 def test_the_condition_number_is_that_of_the_data_up_to_the_ratio_of_lemma_2_which_is_a_harmonic_mean(problem):
     weights, x = problem
@@ -208,7 +204,6 @@ def middle_sums(a, b):
 
 @pytest.mark.claim("Lemma 5", verdict="holds")
 @pytest.mark.claim("Appendix A, extreme eigenvalues of a sum", verdict="holds")
-@instances
 @given(strategies.pairs())
 def test_weyl_and_dual_weyl_for_every_pair_of_indices_of_which_four_bound_the_ends(pair):
     a, b, s = (spectrum(m) for m in (*pair, sum(pair)))
@@ -226,7 +221,6 @@ def test_weyl_and_dual_weyl_for_every_pair_of_indices_of_which_four_bound_the_en
 
 
 @pytest.mark.claim("Lemma 5", verdict="holds")
-@instances
 @given(st.integers(1, 5).flatmap(lambda n: st.tuples(strategies.spectra(n), strategies.spectra(n))))
 def test_each_bound_of_weyl_is_attained_by_diagonal_matrices(spectra_pair):
     a, b = (v.sort(descending=True).values for v in spectra_pair)
@@ -270,7 +264,6 @@ def test_both_bounds_are_violated_by_symmetric_matrices():
 
 @pytest.mark.claim("Eq. 12, lower bound", verdict="fails")
 @pytest.mark.claim("Eq. 12, upper bound", verdict="fails")
-@instances
 @given(strategies.pairs(0))
 def test_both_bounds_hold_for_positive_semidefinite_matrices(pair):
     a, b, s = (spectrum(m).clamp_min(0) for m in (*pair, sum(pair)))
@@ -286,7 +279,6 @@ def test_both_bounds_hold_for_positive_semidefinite_matrices(pair):
 
 
 @pytest.mark.claim("Appendix A, spectrum of a Kronecker product", verdict="holds")
-@instances
 @given(st.integers(1, 4), st.integers(1, 3), seeds)
 def test_eigenvalues_of_a_kronecker_product_are_all_products_for_any_square_matrices(p, q, seed):
     # Equal power sums, in exact integers, mean equal spectra: complex, repeated and defective ones too.
@@ -300,7 +292,6 @@ def test_eigenvalues_of_a_kronecker_product_are_all_products_for_any_square_matr
 
 @pytest.mark.claim("Eq. 13 and 14", verdict="holds")
 @pytest.mark.claim("Appendix A, extreme eigenvalues of a product", verdict="holds")
-@instances
 @given(strategies.pairs(0))
 def test_extreme_eigenvalues_of_products_of_semidefinite_matrices(pair):
     (a, b), (ends_a, ends_b, ends) = pair, (spectrum(m)[[0, -1]] for m in (*pair, kron(*pair)))
@@ -323,7 +314,6 @@ def test_two_lines_at_an_angle_have_a_smaller_product(angle):
 
 
 @pytest.mark.claim("Appendix C", verdict="holds")
-@instances
 @given(st.integers(2, 6), st.data())
 def test_the_pseudo_condition_number_and_what_one_more_eigenvalue_changes(n, data):
     rank = data.draw(st.integers(1, n))
@@ -357,7 +347,6 @@ def as_convex_combination(v, w):
 
 
 @pytest.mark.claim("Lemma 1, equality for white data", verdict="holds")
-@instances
 @given(problems(2, 2))
 def test_lemma_1_is_an_equality_for_white_data(problem):
     (v, w), x = problem[0], whiten(problem[1])
@@ -383,7 +372,6 @@ def test_lemma_1_needs_the_singular_values_that_are_zero_and_a_narrow_layer_zero
 @pytest.mark.claim("Lemma 1, from below", verdict="holds")
 @pytest.mark.claim("Eq. 6, the equality", verdict="holds if")
 @pytest.mark.claim("Lemma 1, the maximum in place of the combination", verdict="holds")
-@instances
 @given(problems(2, 2, wide=True, regular=True), st.sampled_from([0.1, 1.0, 10.0]))
 def test_all_forms_of_lemma_1_and_the_bound_from_below_where_both_layers_are_regular(problem, scale):
     (v, w), x = problem
@@ -406,7 +394,6 @@ def test_the_convex_combination_is_undefined_where_one_matrix_is_singular():
 
 
 @pytest.mark.claim("Appendix H, steps of the proof of Lemma 1", verdict="holds")
-@instances
 @given(problems(2, 2))
 def test_each_step_of_the_proof_of_lemma_1(problem):
     (v, w), x = problem
@@ -478,7 +465,6 @@ def test_lemma_7_promises_more_than_there_is(d, m, k, t, most):
 
 
 @pytest.mark.claim("Lemma 7, repaired", verdict="holds")
-@instances
 @given(seeds, shapes, st.data(), variances, variances)
 def test_the_repaired_bound_holds_for_every_draw_within_the_intervals_of_lemma_6(
     seed, shape, data, variance_v, variance_w
@@ -500,7 +486,6 @@ def test_the_repaired_bound_holds_for_every_draw_within_the_intervals_of_lemma_6
 
 
 @pytest.mark.claim("Eq. 21", verdict="holds if")
-@instances
 @given(st.integers(1, 1000), st.integers(1, 1000), st.floats(0, 5), st.floats(1e-6, 0.99))
 def test_the_middle_of_eq_21_is_an_upper_bound_of_eq_20(d, k, t, r):
     k, m = min(d, k), (math.sqrt(d) + t) ** 2 / r**2
@@ -514,7 +499,6 @@ def test_the_middle_of_eq_21_is_an_upper_bound_of_eq_20(d, k, t, r):
 
 
 @pytest.mark.claim("Appendix G.2, edges of the spectra", verdict="fails")
-@instances
 @given(seeds, shapes, variances)
 def test_v_v_transposed_is_singular_whatever_the_draw(seed, shape, variance):
     d, m = shape[0], shape[1] + shape[0]

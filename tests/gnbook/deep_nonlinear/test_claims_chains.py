@@ -16,7 +16,7 @@ from torch import nn
 from gnlib.linear.bounds import zhao_lemma_2
 from gnlib.linear.moment import SecondMoment
 from tests.oracles import identity
-from tests.strategies import INSTANCES, attack, derivatives, exact, gaussian, instances, matrices, seeds
+from tests.strategies import INSTANCES, attack, derivatives, exact, gaussian, matrices, seeds
 
 
 def entrywise(function):
@@ -90,7 +90,7 @@ def spectrum(network, x):
     return torch.cat([values, values.new_zeros(len(rows) - len(values))])
 
 
-hostile = settings(instances, max_examples=2 * INSTANCES)
+hostile = settings(max_examples=2 * INSTANCES)
 
 
 def ends(matrix):
@@ -135,7 +135,6 @@ def test_the_spectrum_is_within_the_bounds_of_which_the_sharper_are_never_worse_
 
 
 @pytest.mark.claim("Equal correlations", verdict="holds")
-@instances
 @given(st.integers(1, 6), st.integers(1, 3), st.integers(1, 4), seeds)
 def test_where_all_samples_are_alike_the_bounds_are_the_ends(n, k, depth, seed):
     """Features, and derivatives, at equal angles of at most ninety degrees; outputs that are apart and alike."""
@@ -169,7 +168,6 @@ def test_two_samples_that_are_nearly_equal_keep_their_digits(angle):
 
 
 @pytest.mark.claim("Linear chains", verdict="holds")
-@instances
 @given(st.integers(1, 5), st.integers(0, 2), st.integers(1, 3), st.integers(1, 4), seeds)
 def test_for_linear_chains_it_is_never_worse_than_lemma_2(n, more, k, depth, seed):
     d = n + more
@@ -216,7 +214,6 @@ def relative_ends(matrix, metric):
 @pytest.mark.claim("Products of blocks", verdict="holds")
 @pytest.mark.claim("Four corners", verdict="holds")
 @pytest.mark.claim("What a layer mends", verdict="holds")
-@instances
 @given(factors(), seeds)
 def test_what_is_below_and_above_both_factors_makes_bounds_of_the_product(problem, seed):
     (a, b), draw = problem, torch.Generator().manual_seed(seed)
@@ -256,7 +253,6 @@ def gaps(features, derivatives):
 
 
 @pytest.mark.claim("Two gaps", verdict="holds")
-@instances
 @given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 6), st.integers(0, 9), seeds)
 def test_the_gaps_of_a_product_are_at_most_products_of_gaps(n, k, m, more, seed):
     (a, a_top), (b, b_top), (low, high) = gaps(gaussian(seed, n, m), gaussian(seed + 1, n, k, k + more))
@@ -278,7 +274,6 @@ def test_an_attack_attains_the_products_of_gaps_and_does_not_pass_them(n, k, end
 
 
 @pytest.mark.claim("Linear head", verdict="holds")
-@instances
 @given(chains())
 def test_the_head_of_a_chain_holds_its_smallest_eigenvalue_up(problem):
     network, x = problem
@@ -290,7 +285,6 @@ def test_the_head_of_a_chain_holds_its_smallest_eigenvalue_up(problem):
 
 
 @pytest.mark.claim("Shared weights and samples that mix", verdict="holds")
-@instances
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.sampled_from(ACTIVATIONS), seeds)
 def test_weights_that_are_shared_among_positions(n, k, size, activation, seed):
     """A convolution on a line, as a layer of weights on patches. Samples do not mix, and the sum is block diagonal."""
@@ -309,7 +303,6 @@ def test_weights_that_are_shared_among_positions(n, k, size, activation, seed):
 
 
 @pytest.mark.claim("Layer normalisation", verdict="holds")
-@instances
 @given(st.integers(1, 5), st.integers(2, 6), st.booleans(), seeds)
 def test_features_behind_a_normalisation_are_of_one_norm(n, m, bias, seed):
     normalised = nn.LayerNorm(m, eps=0.0, elementwise_affine=False)
@@ -320,7 +313,6 @@ def test_features_behind_a_normalisation_are_of_one_norm(n, m, bias, seed):
 
 
 @pytest.mark.claim("Input-side preconditioning", verdict="holds")
-@instances
 @given(st.integers(1, 4), st.integers(1, 3), st.sampled_from(ACTIVATIONS), st.sampled_from([0.0, 1e-3, 1.0]), seeds)
 def test_a_layer_preconditioned_by_its_features_is_within_damping_of_its_diagonal_blocks(
     n, k, activation, damping, seed

@@ -22,7 +22,7 @@ from torch.nn import functional
 import gnlib
 from tests.gnbook.deep_nonlinear.test_claims_chains import entrywise
 from tests.oracles import ends, relative
-from tests.strategies import exact, gaussian, instances, samples, seeds
+from tests.strategies import exact, gaussian, samples, seeds
 
 COSINES = (-1.0, -0.999, -0.3, 0.0, 0.5, 0.99, 0.999999, 1.0)
 SLACK = 1 + 1e-9
@@ -204,7 +204,6 @@ def test_two_orthogonal_samples_pass_below_n_plus_four_thirds():
 
 
 @pytest.mark.claim("Equal norms are best", verdict="holds")
-@instances
 @given(st.integers(2, 6), seeds, st.sampled_from([0.01, 1.0, 4.0]))
 def test_other_norms_have_no_smaller_condition(n, seed, spread):
     assert deep_relu_condition((spread * gaussian(seed, n)).exp()) * SLACK >= (n + 3) / 3
@@ -241,7 +240,6 @@ def test_branches_of_one_over_the_depth_leave_one_hidden_layer_and_of_its_root_a
 
 
 @pytest.mark.claim("Correlations behind centred activations", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 12), st.sampled_from([1, 8, 30]), st.sampled_from([0, 80]), st.floats(-1, 1))
 def test_correlations_shrink_by_the_share_that_is_not_linear(seed, n, power, gap, r):
     """For weights of the degrees from one on that add up to one: spread, nearly of a single degree, or of high ones."""
@@ -295,7 +293,6 @@ def exponent(shortfall):
 
 
 @pytest.mark.claim("The mean of a unit", verdict="holds")
-@instances
 @given(st.integers(2, 4).flatmap(samples))
 def test_a_unit_and_its_mean_lie_between_multiples_of_the_gram_matrix(x):
     x = x[x.norm(dim=1) > 0]
@@ -311,7 +308,6 @@ def test_a_unit_and_its_mean_lie_between_multiples_of_the_gram_matrix(x):
 
 
 @pytest.mark.claim("Width by Chernoff", verdict="holds")
-@instances
 @given(st.integers(1, 4), st.integers(1, 6), st.floats(0.05, 0.95), seeds)
 def test_the_probability_is_bounded_where_it_is_known(n, tens, shortfall, seed):
     """Orthogonal samples of different norms: the smallest entry of a diagonal matrix of counts."""
@@ -385,7 +381,6 @@ def powers(x, degrees):
 
 
 @pytest.mark.claim("Powers of the correlations", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 12), st.integers(1, 6), st.integers(1, 60))
 def test_the_kernel_is_the_series_of_powers_and_not_below_its_floors(seed, n, d, degrees):
     x = on_a_sphere(n, d, seed)

@@ -10,14 +10,13 @@ from torch import nn
 
 from tests.gnbook.design.helpers import chain, condition, jacobians, kernel, kernels, scaled
 from tests.oracles import relative
-from tests.strategies import gaussian, instances, seeds
+from tests.strategies import gaussian, seeds
 
 GAINS = st.floats(0.05, 20.0)
 close = {"rtol": 1e-9, "atol": 1e-12}
 
 
 @pytest.mark.claim("Sum over layers", verdict="holds")
-@instances
 @given(st.data())
 def test_the_kernel_under_gains_is_a_sum_over_layers(data):
     depth, seed = data.draw(st.integers(1, 5)), data.draw(seeds)
@@ -35,7 +34,6 @@ def test_the_kernel_under_gains_is_a_sum_over_layers(data):
 
 
 @pytest.mark.claim("Biases at zero", verdict="holds")
-@instances
 @given(seeds, st.lists(GAINS, min_size=3, max_size=3))
 def test_biases_at_zero_follow_the_gains_before_them(seed, gains):
     network, x = chain([4, 6, 5, 2], bias=True, seed=seed), gaussian(seed + 5, 3, 4)
@@ -94,7 +92,6 @@ def test_adam_divides_by_the_gain_once():
 
 
 @pytest.mark.claim("Gains and Adam's kernel", verdict="holds")
-@instances
 @given(seeds, st.lists(GAINS, min_size=3, max_size=3))
 def test_the_kernel_of_adam_is_a_sum_with_the_gains_themselves(seed, gains):
     network = chain([4, 6, 5, 2], lambda: nn.LeakyReLU(0.2), seed=seed)

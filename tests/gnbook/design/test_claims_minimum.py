@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tests.gnbook.design.helpers import chain, condition, jacobians, semidefinite, weighted, with_spectra
-from tests.strategies import exact, gaussian, instances, orthogonal, seeds
+from tests.strategies import exact, gaussian, orthogonal, seeds
 
 WEIGHTS = st.lists(st.floats(0.01, 100.0), min_size=3, max_size=3)
 SIZE = 6
@@ -25,7 +25,6 @@ def families(draw):
 
 
 @pytest.mark.claim("One minimum", verdict="holds")
-@instances
 @given(families(), WEIGHTS, WEIGHTS, st.floats(0.05, 0.95))
 def test_between_two_points_kappa_is_below_the_larger_value(matrices, one, two, share):
     values = [condition(weighted(matrices, w)) for w in (one, two)]
@@ -45,7 +44,6 @@ def shares(matrices, weights):
 
 
 @pytest.mark.claim("Balance of the ends", verdict="holds")
-@instances
 @given(families(), WEIGHTS)
 def test_the_slope_of_kappa_is_a_difference_of_shares(matrices, weights):
     values = torch.linalg.eigvalsh(weighted(matrices, weights))
@@ -66,7 +64,6 @@ def certificate(matrices, x, y):
 
 
 @pytest.mark.claim("How much gains can do", verdict="holds")
-@instances
 @given(families(), seeds, WEIGHTS)
 def test_no_gains_are_below_a_certificate(matrices, seed, weights):
     assume(condition(weighted(matrices, weights)) < 1e9)
@@ -81,7 +78,6 @@ SPECTRA = st.lists(st.floats(0.1, 10.0), min_size=4, max_size=4).map(sorted)
 
 
 @pytest.mark.claim("Common ends", verdict="holds")
-@instances
 @given(seeds, SPECTRA, SPECTRA, SPECTRA, WEIGHTS)
 def test_with_common_ends_kappa_is_a_mean_of_those_of_the_layers(seed, a, b, c, weights):
     matrices, total = with_spectra(seed, a, b, c), sum(weights)
@@ -115,7 +111,6 @@ def reduced(network, x, weights):
 
 
 @pytest.mark.claim("Two linear layers, white data", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 3), st.integers(1, 6), st.floats(0.01, 100.0))
 def test_two_linear_layers_on_white_data_are_best_with_one_of_them_frozen(seed, k, m, weight):
     d = 4

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gnlib import SecondMoment, second_moment
 from tests import strategies
 from tests.oracles import norm
-from tests.strategies import a_hundred, exact, gaussian, instances, kron, matrices, orthogonal, problems, samples, seeds
+from tests.strategies import a_hundred, exact, gaussian, kron, matrices, orthogonal, problems, samples, seeds
 
 dims = st.integers(1, 4)
 
@@ -72,7 +72,6 @@ def size(weights, x, y):
 
 
 @pytest.mark.claim("Eq. 17", verdict="holds if")
-@instances
 @given(hidden_layers())
 def test_eq_17_is_the_second_half_if_one_weight_is_read_by_rows_and_one_by_columns(layer):
     weights, x, y = layer
@@ -85,7 +84,6 @@ def test_eq_17_is_the_second_half_if_one_weight_is_read_by_rows_and_one_by_colum
 
 
 @pytest.mark.claim("Appendix F, product with a Kronecker vector", verdict="holds")
-@instances
 @given(st.data(), dims, dims, dims, seeds)
 def test_the_product_with_a_kronecker_vector(data, k, d, m, seed):
     omega = data.draw(matrices(k, d))
@@ -96,7 +94,6 @@ def test_the_product_with_a_kronecker_vector(data, k, d, m, seed):
 
 
 @pytest.mark.claim("Appendix F, eigenvectors", verdict="holds if")
-@instances
 @given(st.data(), dims, dims, dims, seeds)
 def test_paired_singular_vectors_give_eigenvectors_with_any_orthonormal_vectors(data, k, d, m, seed):
     omega, b, r = data.draw(matrices(k, d)), orthogonal(seed, m), min(k, d)
@@ -115,7 +112,6 @@ def test_paired_singular_vectors_give_eigenvectors_with_any_orthonormal_vectors(
 
 @pytest.mark.claim("Appendix F, eigenvalues", verdict="holds if")
 @pytest.mark.claim("Spectrum of the functional Hessian", verdict="holds")
-@instances
 @given(hidden_layers())
 def test_the_spectrum_is_that_of_singular_values_with_both_signs_and_zeros(layer):
     weights, x, y = layer
@@ -142,7 +138,6 @@ def regular_moments(draw, d):
 
 @pytest.mark.claim("Appendix F, teacher-student", verdict="holds")
 @pytest.mark.claim("Any targets", verdict="holds")
-@instances
 @given(problems(2, 4), seeds, st.booleans())
 def test_the_residual_moment_is_error_times_second_moment_and_any_targets_have_a_teacher(problem, seed, taught):
     weights, x = problem
@@ -161,7 +156,6 @@ def test_the_residual_moment_is_error_times_second_moment_and_any_targets_have_a
 
 @pytest.mark.claim("Appendix F, condition number by the inverse", verdict="holds if")
 @pytest.mark.claim("Appendix F, norm of the inverse", verdict="fails")
-@instances
 @given(st.data(), dims, dims)
 def test_the_inverse_gives_condition_number_and_smallest_singular_value_of_a_square_residual_moment(data, k, m):
     omega = data.draw(matrices(k, k, regular=True))
@@ -173,7 +167,6 @@ def test_the_inverse_gives_condition_number_and_smallest_singular_value_of_a_squ
 
 
 @pytest.mark.claim("Appendix F, largest singular value", verdict="holds")
-@instances
 @given(st.data(), dims, dims, dims)
 def test_the_norm_is_at_most_that_of_the_error_times_that_of_the_data(data, k, d, m):
     error, sigma = data.draw(matrices(k, d)), second_moment(data.draw(samples(d)))
@@ -184,7 +177,6 @@ def test_the_norm_is_at_most_that_of_the_error_times_that_of_the_data(data, k, d
 
 
 @pytest.mark.claim("Appendix F, smallest singular value", verdict="holds if")
-@instances
 @given(st.data(), dims, dims, dims)
 def test_the_smallest_singular_value_is_that_of_the_residual_moment_if_it_is_square_or_zeros_are_left_out(
     data, k, d, m
@@ -197,7 +189,6 @@ def test_the_smallest_singular_value_is_that_of_the_residual_moment_if_it_is_squ
 
 
 @pytest.mark.claim("Appendix F, bound on the smallest singular value", verdict="holds if")
-@instances
 @given(st.data(), dims, dims)
 def test_a_regular_second_moment_shrinks_no_singular_value_by_more_than_its_smallest_eigenvalue(data, k, d):
     error, sigma = data.draw(matrices(k, d)), data.draw(regular_moments(d))
@@ -209,7 +200,6 @@ def test_a_regular_second_moment_shrinks_no_singular_value_by_more_than_its_smal
 
 @pytest.mark.claim("Eq. 18", verdict="holds if")
 @pytest.mark.claim("Appendix F, dependence on the data", verdict="holds if")
-@instances
 @given(st.data(), dims, dims, dims)
 def test_eq_18_holds_for_a_regular_second_moment_and_as_many_outputs_as_inputs_hand_its_condition_on(data, k, d, m):
     error, sigma = data.draw(matrices(k, d)), data.draw(regular_moments(d))
@@ -236,7 +226,6 @@ def test_eq_18_fails_for_a_singular_second_moment_and_an_error_can_cancel_the_da
 
 
 @pytest.mark.claim("Eq. 18, repaired", verdict="holds")
-@instances
 @given(st.data(), dims, dims, dims)
 def test_eq_18_on_the_range_of_the_data(data, k, d, m):
     error, sigma = data.draw(matrices(k, d)), second_moment(data.draw(samples(d)))
@@ -258,7 +247,6 @@ def test_both_halves_can_be_perfect_and_the_hessian_as_bad_as_one_likes(residual
 
 
 @pytest.mark.claim("Functional Hessian and loss", verdict="holds")
-@instances
 @given(problems(2, 2), seeds)
 def test_the_loss_above_its_minimum_bounds_the_norm_from_both_sides(problem, seed):
     weights, x = problem
@@ -275,7 +263,6 @@ def test_the_loss_above_its_minimum_bounds_the_norm_from_both_sides(problem, see
 
 
 @pytest.mark.claim("Negative curvature", verdict="holds")
-@instances
 @given(hidden_layers())
 def test_a_redundant_unit_makes_the_hessian_indefinite_while_there_is_a_residual(layer):
     weights, x, y = layer
@@ -291,7 +278,6 @@ def test_a_redundant_unit_makes_the_hessian_indefinite_while_there_is_a_residual
 
 
 @pytest.mark.claim("Weyl for the whole Hessian", verdict="holds")
-@instances
 @given(hidden_layers())
 def test_the_hessian_has_the_large_eigenvalues_of_the_gauss_newton_matrix_and_small_ones(layer):
     weights, x, y = layer
@@ -309,7 +295,6 @@ def test_the_hessian_has_the_large_eigenvalues_of_the_gauss_newton_matrix_and_sm
 
 
 @pytest.mark.claim("Rank of the whole Hessian", verdict="holds")
-@instances
 @given(dims, dims, dims, st.integers(1, 5), st.integers(0, 4), seeds)
 def test_the_rank_of_the_hessian_for_general_weights(k, d, r, m, rank, seed):
     r = min(r, d)
@@ -358,7 +343,6 @@ def test_the_hessian_of_a_deep_network_its_second_half_and_its_products(problem,
 
 
 @pytest.mark.claim("Norm of the functional Hessian", verdict="holds")
-@instances
 @given(st.data(), strategies.networks(2, 5))
 def test_the_norm_of_the_functional_hessian(data, weights):
     omega = data.draw(matrices(len(weights[-1]), weights[0].shape[1]))

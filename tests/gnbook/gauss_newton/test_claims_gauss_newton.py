@@ -13,7 +13,7 @@ from torch.func import jacrev
 from gnlib import SecondMoment, linear_gauss_newton
 from tests.gnbook.transition_to_linearity.helpers import hess
 from tests.oracles import norm
-from tests.strategies import a_hundred, exact, gaussian, instances, matrices, orthogonal, problems, seeds
+from tests.strategies import a_hundred, exact, gaussian, matrices, orthogonal, problems, seeds
 
 
 @st.composite
@@ -70,7 +70,6 @@ def test_the_hessian_is_the_sum_of_the_two_parts(network, seed, loss):
 
 
 @pytest.mark.claim("Inner Hessian of the MSE loss", verdict="holds if")
-@instances
 @given(st.integers(1, 5), seeds)
 def test_the_inner_hessian_is_the_identity_for_half_the_squared_error(k, seed):
     for loss, factor in list(LOSSES.items())[:3]:
@@ -122,7 +121,6 @@ def test_the_hessian_is_not_small_where_the_gauss_newton_matrix_vanishes(m):
 
 
 @pytest.mark.claim("Eq. 1, an outer product of gradients", verdict="holds if")
-@instances
 @given(problems(1, 3))
 def test_the_gauss_newton_matrix_is_the_mean_outer_product_of_the_gradients_of_the_network(problem):
     weights, x = problem
@@ -159,7 +157,6 @@ def test_two_steps_can_leave_the_range_of_the_first_gauss_newton_matrix():
 
 
 @pytest.mark.claim("Pseudo-condition number", verdict="holds if")
-@instances
 @given(st.integers(1, 4).flatmap(lambda p: st.tuples(matrices(p, 5), seeds)))
 def test_on_a_singular_quadratic_the_pseudo_condition_number_sets_the_rate(case):
     factor, seed = case
@@ -192,7 +189,6 @@ def quadratics(draw):
 
 @pytest.mark.claim("Gradient descent on a quadratic", verdict="holds")
 @pytest.mark.claim("Best step size", verdict="holds")
-@instances
 @given(quadratics(), seeds, st.floats(0, 3))
 def test_a_step_contracts_by_the_factor_and_no_step_size_beats_two_over_the_sum(quadratic, seed, relative_step):
     q, values = quadratic
@@ -253,7 +249,6 @@ def close(a, b, scale):
 
 
 @pytest.mark.claim("Eq. 2 and 27", verdict="holds")
-@instances
 @given(functions(), st.floats(0, 1))
 def test_each_step_of_the_derivation_with_global_constants_and_the_square_of_the_factor(case, fraction):
     f, mu, smooth, theta = case
@@ -274,7 +269,6 @@ def test_each_step_of_the_derivation_with_global_constants_and_the_square_of_the
 
 
 @pytest.mark.claim("Eq. 2 and 27", verdict="holds")
-@instances
 @given(st.floats(1e-3, 1), st.floats(0, 1), st.floats(-5, 5))
 def test_the_squared_factor_is_attained_where_the_printed_one_is_not(mu, step, theta):
     after = theta
@@ -323,7 +317,6 @@ def test_several_steps_with_constants_along_the_path(case, fractions):
 
 
 @pytest.mark.claim("Mean curvature along the path", verdict="holds")
-@instances
 @given(st.booleans().flatmap(functions), st.floats(0, 3))
 def test_one_step_is_that_of_the_quadratic_with_the_mean_hessian(case, relative_step):
     f, _, smoothness, theta = case

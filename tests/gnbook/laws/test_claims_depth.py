@@ -21,7 +21,7 @@ from gnlib.laws import recursion as laws
 from gnlib.laws.network import DEVIATION, TRACY_WIDOM, Network
 from tests.gnlib.laws.networks import spectrum
 from tests.oracles import products
-from tests.strategies import gaussian, instances, seeds
+from tests.strategies import gaussian, seeds
 
 
 @dataclass
@@ -107,7 +107,6 @@ def whole(above, below):
 
 
 @pytest.mark.claim("Few outputs, one matrix", verdict="holds")
-@instances
 @given(seeds, st.integers(2, 4), st.integers(1, 4))
 def test_eigenvalues_are_those_of_one_matrix_up_to_the_relative_deviations(seed, layers, k):
     rng = np.random.default_rng(seed)
@@ -215,7 +214,6 @@ def test_at_the_first_turn_the_density_begins_like_a_square_root(name, side):
 
 
 @pytest.mark.claim("One turn", verdict="holds")
-@instances
 @given(seeds, st.booleans())
 def test_the_share_of_a_law_falls_towards_its_support(seed, above):
     """alpha = (1 + w) e, e = -d log z / d log w, above the support and between zero and it; laws of any kind."""
@@ -329,7 +327,6 @@ def test_any_equal_layers_have_the_law_of_many(kind, t):
 
 
 @pytest.mark.claim("A first layer narrower than the data", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 3), st.integers(2, 4))
 def test_a_narrow_first_layer_leaves_eigenvalues_of_its_own_term(seed, k, layers):
     rng, d = np.random.default_rng(seed), 6

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gnlib import linear_weights
 from tests.gnbook.leaky_relu.helpers import condition
 from tests.oracles import ends
-from tests.strategies import exact, gaussian, instances
+from tests.strategies import exact, gaussian
 
 
 def white_networks(n, d, m, k):
@@ -46,7 +46,6 @@ def test_the_bound_closes_up_on_the_condition_number_from_as_many_units_as_sampl
 
 
 @pytest.mark.claim("Figure 23, smaller slopes", verdict="fails")
-@instances
 @given(st.integers(0, 98).map(lambda percent: percent / 100))
 def test_for_two_white_samples_and_one_unit_a_smaller_slope_is_worse(slope):
     v, w, x = exact([[1, -1]]), exact([[1]]), torch.eye(2).double()

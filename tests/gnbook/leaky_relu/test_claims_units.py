@@ -13,7 +13,7 @@ from torch.nn import functional
 from gnlib import linear_gauss_newton, second_moment
 from tests.gnbook.leaky_relu.helpers import SLOPES, any_slope, condition, jacobian, leaky, networks, slopes
 from tests.oracles import assert_same_nonzero_spectrum, ends, identity, spectrum
-from tests.strategies import EPS, exact, gaussian, instances, kron, orthogonal, squares, symmetric, up_to_rounding
+from tests.strategies import EPS, exact, gaussian, kron, orthogonal, squares, symmetric, up_to_rounding
 
 
 class Parts:
@@ -39,7 +39,6 @@ def two_slopes(left, right):
 
 @pytest.mark.claim("Piecewise linear activations", verdict="fails")
 @pytest.mark.claim("Activations with two slopes", verdict="holds")
-@instances
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(-5, 5, allow_subnormal=False), st.floats(0.01, 5))
 def test_two_slopes_that_meet_at_zero_are_their_derivative_times_their_argument_and_a_ramp_is_not(
     left, right, z, scale
@@ -56,7 +55,6 @@ def test_two_slopes_that_meet_at_zero_are_their_derivative_times_their_argument_
 @pytest.mark.claim("Eq. 9", verdict="holds")
 @pytest.mark.claim("Lemma 3", verdict="holds if")
 @pytest.mark.claim("Sum over units", verdict="holds")
-@instances
 @given(networks(), st.integers(-8, 8), st.integers(-8, 8))
 def test_network_and_jacobian_are_the_sums_of_those_of_the_units_whose_blocks_are_those_of_lemma_3(
     problem, left, right
@@ -82,7 +80,6 @@ def test_network_and_jacobian_are_the_sums_of_those_of_the_units_whose_blocks_ar
 @pytest.mark.claim("White samples", verdict="holds")
 @pytest.mark.claim("Slope one", verdict="holds")
 @pytest.mark.claim("Rank", verdict="holds")
-@instances
 @given(networks(), any_slope, st.integers(0, 2**32 - 1), st.sampled_from([0.1, 1, 10]))
 def test_eq_10_is_n_times_the_gram_matrix_of_the_library_and_of_autograd(problem, slope, seed, scale):
     v, w, x = problem
@@ -115,7 +112,6 @@ def test_in_general_position_few_units_reach_that_number(d, m, k, n, slope):
 
 
 @pytest.mark.claim("Dead units", verdict="holds")
-@instances
 @given(networks(), st.data())
 def test_a_dead_unit_is_missing_and_a_sample_that_no_unit_sees_is_lost(problem, data):
     v, w, x = problem
@@ -130,7 +126,6 @@ def test_a_dead_unit_is_missing_and_a_sample_that_no_unit_sees_is_lost(problem, 
 
 
 @pytest.mark.claim("Sum of Kronecker products", verdict="holds")
-@instances
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.data())
 def test_the_ends_of_a_sum_of_kronecker_products(a, b, count, data):
     terms = [(data.draw(symmetric(a, 0)), data.draw(symmetric(b, 0))) for _ in range(count)]
@@ -142,7 +137,6 @@ def test_the_ends_of_a_sum_of_kronecker_products(a, b, count, data):
 
 
 @pytest.mark.claim("Lemma 4", verdict="holds if")
-@instances
 @given(networks(), slopes)
 def test_lemma_4_with_zero_padded_singular_values_and_the_library_evaluates_it_as_printed(problem, slope):
     v, w, x = problem
@@ -179,7 +173,6 @@ def test_more_samples_than_inputs_need_zero_padded_singular_values_and_the_secon
 @pytest.mark.claim("Eq. 23 and 24", verdict="holds if")
 @pytest.mark.claim("Weyl unit by unit", verdict="holds if")
 @pytest.mark.claim("Eq. 26, repaired", verdict="holds")
-@instances
 @given(networks(), slopes)
 def test_each_step_to_the_ends_of_the_two_sums_and_of_the_first_and_weyl_unit_by_unit(problem, slope):
     v, w, x = problem
@@ -230,7 +223,6 @@ def test_a_leaky_relu_can_make_a_regular_layer_singular_and_enlarge_the_largest_
 
 
 @pytest.mark.claim("Active units", verdict="holds")
-@instances
 @given(networks(), any_slope)
 def test_the_bounds_of_the_active_units_which_are_equal_with_one_output_and_white_samples(problem, slope):
     v, w, x = problem

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.oracles import singular
-from tests.strategies import a_hundred, exact, gaussian, instances, matrices, pairs, seeds, sizes
+from tests.strategies import a_hundred, exact, gaussian, matrices, pairs, seeds, sizes
 
 two_squares = sizes.flatmap(lambda n: st.tuples(matrices(n, n), matrices(n, n)))  # hostile ones among them
 
@@ -19,7 +19,6 @@ two_squares = sizes.flatmap(lambda n: st.tuples(matrices(n, n), matrices(n, n)))
 @pytest.mark.claim("Riedi Lemma 3", verdict="holds if")
 @pytest.mark.claim("Riedi Proposition 4", verdict="holds")
 @pytest.mark.claim("Riedi Proposition 5", verdict="holds")
-@instances
 @given(pairs(), two_squares, seeds, st.floats(0, 1), st.floats(-1e-3, 1e-3), st.data())
 def test_hoffman_and_wielandt_continuity_norms_weyl_and_cauchy_interlacing(symmetric, pair, seed, at, step, data):
     for values, (a, b) in ((torch.linalg.eigvalsh, symmetric), (singular, pair)):
@@ -57,7 +56,6 @@ def test_hoffman_and_wielandt_continuity_norms_weyl_and_cauchy_interlacing(symme
 
 @pytest.mark.claim("Riedi Theorem 6", verdict="holds")
 @pytest.mark.claim("Riedi Corollary 7", verdict="holds")
-@instances
 @given(st.integers(1, 4), seeds, st.floats(-1, 1))
 def test_hellmann_feynman_a_smooth_eigenvector_and_the_derivatives_of_simple_singular_values(n, seed, rho):
     """The set of points where one is simple and positive is open: none of them is isolated, as is printed."""
@@ -84,7 +82,6 @@ def test_hellmann_feynman_a_smooth_eigenvector_and_the_derivatives_of_simple_sin
 
 
 @pytest.mark.claim("Riedi Example 1", verdict="holds")
-@instances
 @given(st.floats(-1, 7))
 def test_the_singular_values_of_the_example_and_their_kinks(rho):
     s = singular(exact([[rho - 4, 0], [0, rho - 2]]))
@@ -94,7 +91,6 @@ def test_the_singular_values_of_the_example_and_their_kinks(rho):
 
 
 @pytest.mark.claim("Riedi Lemma 12", verdict="holds")
-@instances
 @given(st.lists(st.integers(-3, 3), min_size=6, max_size=6))
 def test_two_by_two_families_have_two_multiple_points_at_most_or_all(entries):
     a, b, c, d, e, f = entries  # N = [[a + d rho, b + e rho], [., c + f rho]]; the discriminant is a sum of two squares

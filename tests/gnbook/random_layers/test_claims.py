@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.oracles import identity
-from tests.strategies import exact, gaussian, instances, matrices, orthogonal, seeds
+from tests.strategies import exact, gaussian, matrices, orthogonal, seeds
 
 LEVEL = 1e-6
 squares_of_any_kind = st.integers(1, 5).flatmap(lambda n: matrices(n, n))
@@ -104,7 +104,6 @@ def test_both_ends_have_one_law_and_are_not_independent(n, law):
 
 @pytest.mark.claim("Riedi Theorem 34", verdict="holds if")
 @pytest.mark.claim("Riedi Lemma 36, i", verdict="holds")
-@instances
 @given(st.integers(1, 8), seeds, st.sampled_from(rm.LAWS), st.floats(0, 3), st.floats(1.01, 20))
 def test_singular_values_are_distinct_and_grow_as_stated_and_the_eigenvalues_in_terms_of_z(n, seed, law, skip, r):
     matrix = draw(n, 1, law, seed)[0]
@@ -161,7 +160,6 @@ def test_the_ratio_tends_to_the_root_of_two():
 @pytest.mark.claim("Riedi Lemma 36, iii and iv", verdict="holds")
 @pytest.mark.claim("Riedi Corollary 37", verdict="holds")
 @pytest.mark.claim("Riedi Theorem 42", verdict="holds")
-@instances
 @given(squares_of_any_kind, scales, seeds)
 def test_the_bounds_of_the_condition_number_for_any_matrix_and_any_signs(weight, scale, seed):
     weight, n, random = scale * weight, len(weight), gaussian(seed, 3, len(weight))
@@ -237,7 +235,6 @@ def test_the_condition_number_and_its_bounds_tend_to_their_limits(r, law):
 
 @pytest.mark.claim("Riedi Theorem 38", verdict="holds")
 @pytest.mark.claim("Riedi introduction, condition number of 3", verdict="holds if")
-@instances
 @given(st.floats(1.001, 3), st.floats(1e-3, 10), *(st.floats(0, 1),) * 2, st.integers(5, 50), st.floats(0.5, 2))
 def test_from_where_each_bound_is_finite_and_below_three(r, more, share, part, n, factor):
     bounds = layers.riedi_theorem_38(r)
@@ -373,7 +370,6 @@ def branches(draw):
 
 @pytest.mark.claim("All regions", verdict="holds")
 @pytest.mark.claim("All regions of a branch", verdict="holds")
-@instances
 @given(squares_of_any_kind, scales, branches(), slopes, seeds)
 def test_no_region_is_beyond_the_bounds(weight, scale, branch, slope, seed):
     """A layer is a branch whose outer matrix is the identity."""
@@ -399,7 +395,6 @@ def test_no_region_is_beyond_the_bounds(weight, scale, branch, slope, seed):
 
 @pytest.mark.claim("All regions", verdict="holds")
 @pytest.mark.claim("All regions of a branch", verdict="holds")
-@instances
 @given(st.floats(0.01, 3), st.floats(-1, 1), st.floats(-1, 0), st.floats(-2, 2), st.floats(-2, 2), slopes)
 def test_a_rotation_attains_both_bounds_and_one_unit_those_of_a_branch(s, cosine, slope, first, second, of_branch):
     weight = s * exact([[cosine, -math.sqrt(1 - cosine**2)], [math.sqrt(1 - cosine**2), cosine]])
@@ -431,7 +426,6 @@ def test_the_bound_for_all_regions_tends_to_its_limit_and_a_norm_is_beyond_as_ra
 
 
 @pytest.mark.claim("Riedi section 6.3, weights below 1/(3n)", verdict="holds")
-@instances
 @given(st.integers(1, 6), seeds, st.floats(0, 1))
 def test_small_entries_bound_the_condition_number_by_two_for_relus_too(n, seed, share):
     rng = np.random.default_rng(seed)
@@ -445,7 +439,6 @@ def test_small_entries_bound_the_condition_number_by_two_for_relus_too(n, seed, 
 
 
 @pytest.mark.claim("Riedi section 6.3, mini-batches", verdict="fails")
-@instances
 @given(st.floats(1e-5, 0.9), st.integers(2, 7))
 def test_the_smallest_counterexample_to_the_bound_for_a_batch(epsilon, n):
     """From five units on, as Corollary 40 has it, all but the second are active on both samples."""
@@ -461,7 +454,6 @@ def test_the_smallest_counterexample_to_the_bound_for_a_batch(epsilon, n):
 
 
 @pytest.mark.claim("All regions of a batch", verdict="holds")
-@instances
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 3), slopes, seeds)
 def test_a_batch_is_within_the_bounds_of_what_its_units_see(samples, n, d, slope, seed):
     on = torch.rand(samples, n, generator=torch.Generator().manual_seed(seed)) < 0.6

@@ -13,13 +13,12 @@ from gnlib.linear.bounds import zhao_lemma_2, zhao_lemma_2_terms
 from tests import strategies
 from tests.gnbook.residual.helpers import shifted, skips
 from tests.oracles import assert_same_nonzero_spectrum, identity, singular, spectrum, with_skip
-from tests.strategies import diagonal, exact, gaussian, instances, problems, seeds, terms, true_condition
+from tests.strategies import diagonal, exact, gaussian, problems, seeds, terms, true_condition
 
 not_negative = strategies.sizes.flatmap(lambda size: strategies.spectra(size, lowest=0))
 
 
 @pytest.mark.claim("Residual networks, Gauss-Newton matrix", verdict="holds")
-@instances
 @given(problems(1, 4), skips)
 def test_with_skips_the_formula_is_that_of_the_shifted_weights(problem, skip):
     weights, x = problem
@@ -35,7 +34,6 @@ def test_with_skips_the_formula_is_that_of_the_shifted_weights(problem, skip):
 
 
 @pytest.mark.claim("Eq. 7", verdict="holds")
-@instances
 @given(problems(2, 4, wide=True), skips)
 def test_both_bounds_of_eq_7_hold_and_the_library_evaluates_them_as_printed(problem, skip):
     weights, x = problem
@@ -53,7 +51,6 @@ def test_both_bounds_of_eq_7_hold_and_the_library_evaluates_them_as_printed(prob
 
 
 @pytest.mark.claim("Which layers a skip shifts", verdict="holds")
-@instances
 @given(not_negative, st.integers(0, 4), st.booleans(), seeds, skips)
 def test_positive_semi_definite_layers_continued_by_zeros_are_shifted(values, more, tall, seed, skip):
     q = strategies.orthogonal(seed, len(values))
@@ -63,7 +60,6 @@ def test_positive_semi_definite_layers_continued_by_zeros_are_shifted(values, mo
 
 
 @pytest.mark.claim("Conserved along gradient flow", verdict="holds")
-@instances
 @given(problems(2, 4), st.one_of(st.just(0.0), skips), seeds)
 def test_the_gradients_of_neighbours_conserve_the_difference_of_their_squares(problem, skip, seed):
     weights, outputs = problem
@@ -117,7 +113,6 @@ def test_the_smallest_counterexamples_are_a_rotation_a_reflection_and_a_narrow_n
 
 
 @pytest.mark.claim("Each factor of Eq. 8", verdict="fails")
-@instances
 @given(st.lists(st.floats(0.01, 100), min_size=2, max_size=4), st.integers(1, 4), skips)
 def test_equal_singular_values_leave_nothing_to_gain(multiples, n, skip):
     weights = [c * identity(n) for c in multiples]  # aligned, symmetric, positive definite
@@ -134,7 +129,6 @@ def norm_of(weights):
 
 
 @pytest.mark.claim("Large skips push the condition number to one", verdict="holds if")
-@instances
 @given(problems(2, 4, wide=True, regular=True))
 def test_the_condition_number_tends_to_that_of_the_data(problem):
     weights, x = problem
@@ -144,7 +138,6 @@ def test_the_condition_number_tends_to_that_of_the_data(problem):
 
 @pytest.mark.claim("Appendix I.3, the terms tend to one", verdict="holds")
 @pytest.mark.claim("Condition number for large skips", verdict="holds")
-@instances
 @given(problems(2, 4, wide=True))
 def test_the_terms_tend_to_one_and_the_excess_over_one_is_inversely_proportional_to_the_skip(problem):
     weights, depth, excess = problem[0], len(problem[0]), 0

@@ -13,7 +13,7 @@ from gnlib import SecondMoment
 from gnlib.linear.bounds import zhao_lemma_2
 from tests.gnbook.residual.helpers import layers, shifted, skips
 from tests.oracles import singular, with_skip
-from tests.strategies import exact, gaussian, instances, problems, true_condition, up_to_rounding
+from tests.strategies import exact, gaussian, problems, true_condition, up_to_rounding
 
 
 def taus(weight):
@@ -32,7 +32,6 @@ def slack(weight, skip):
 @pytest.mark.claim("Riedi Lemma 17", verdict="holds if")
 @pytest.mark.claim("Riedi Lemma 21", verdict="holds if")
 @pytest.mark.claim("Riedi Lemma 21 against Lemma 17", verdict="fails")
-@instances
 @given(layers(), skips, st.sampled_from([1, -1]))
 def test_every_singular_value_moves_between_the_bounds_and_those_of_riedis_lemmas(weight, size, sign):
     skip = sign * size
@@ -51,7 +50,6 @@ def test_every_singular_value_moves_between_the_bounds_and_those_of_riedis_lemma
 
 
 @pytest.mark.claim("Skip across one layer", verdict="holds")
-@instances
 @given(st.floats(0, 5), st.floats(-5, 5), st.floats(-1, 1), skips)
 def test_no_better_bounds_follow_from_the_same_numbers(s, t, cosine, skip):
     sine = (1 - cosine**2) ** 0.5
@@ -69,7 +67,6 @@ def test_no_better_bounds_follow_from_the_same_numbers(s, t, cosine, skip):
 
 
 @pytest.mark.claim("Residual networks from symmetric parts", verdict="holds")
-@instances
 @given(problems(1, 4), skips, st.sampled_from([1, -1]))
 def test_the_bound_from_symmetric_parts_is_above_eq_7_and_the_truth(problem, size, sign):
     weights, x = problem
@@ -111,7 +108,6 @@ def test_a_negative_skip_breaks_riedi_lemmas_17_and_21_and_the_lower_bound_of_21
 
 @pytest.mark.claim("Riedi Theorem 22", verdict="holds")
 @pytest.mark.claim("Riedi Theorem 22, which bound is tightest", verdict="holds if")
-@instances
 @given(layers(square=True), st.one_of(st.none(), st.floats(0.01, 0.999)))
 def test_each_bound_of_riedi_theorem_22_and_the_exact_condition_for_77_to_be_tighter_than_76(weight, size):
     largest = singular(weight)[0]

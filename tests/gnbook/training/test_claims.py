@@ -17,7 +17,7 @@ import gnlib
 from gnlib import bounds
 from tests import strategies
 from tests.oracles import norm
-from tests.strategies import exact, gaussian, instances, jacobian, networks, orthogonal, problems, seeds, spectra
+from tests.strategies import exact, gaussian, jacobian, networks, orthogonal, problems, seeds, spectra
 
 EPS32, EPS64 = torch.finfo(torch.float32).eps, torch.finfo(torch.float64).eps
 
@@ -128,7 +128,6 @@ def balanced(draw):
 
 
 @pytest.mark.claim("Balanced layers, tight", verdict="holds")
-@instances
 @given(balanced())
 def test_for_white_data_and_balanced_layers_lemma_2_is_the_condition_number(weights):
     for before, after in itertools.pairwise(weights):
@@ -140,7 +139,6 @@ def test_for_white_data_and_balanced_layers_lemma_2_is_the_condition_number(weig
 
 
 @pytest.mark.claim("Condition number near the initial weights", verdict="holds")
-@instances
 @given(problems(regular=True, wide=True), seeds, st.sampled_from([1e-3, 1e-2, 0.1, 1.0]))
 def test_singular_values_move_by_no_more_than_the_jacobian(problem, seed, size):
     weights, x = problem
@@ -164,7 +162,6 @@ def test_the_bound_by_the_distance_is_attained():
 
 
 @pytest.mark.claim("Distance of two networks with one hidden layer", verdict="holds")
-@instances
 @given(networks(fewest=2, most=2), seeds, st.integers(0, 4), st.booleans())
 def test_the_distance_of_jacobians_is_that_of_the_weights(weights, seed, more, both):
     v, w = weights
@@ -175,7 +172,6 @@ def test_the_distance_of_jacobians_is_that_of_the_weights(weights, seed, more, b
 
 
 @pytest.mark.claim("A relative threshold caps the condition number", verdict="holds")
-@instances
 @given(st.integers(1, 12).flatmap(lambda n: spectra(n, lowest=0)), st.sampled_from([1e-12, 1e-7, 1e-3, 0.5]))
 def test_what_is_kept_is_above_the_threshold(values, threshold):
     values = values.sort(descending=True).values
@@ -188,7 +184,6 @@ def test_what_is_kept_is_above_the_threshold(values, threshold):
 
 
 @pytest.mark.claim("What single precision determines", verdict="holds")
-@instances
 @given(networks(), seeds)
 def test_rounding_the_jacobian_costs_its_square_in_the_gram_matrix(weights, seed):
     j = jacobian(weights, gaussian(seed, 5, weights[0].shape[1]))

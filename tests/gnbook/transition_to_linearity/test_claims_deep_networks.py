@@ -18,7 +18,7 @@ from gnlib import GaussNewton
 from tests.gnbook.transition_to_linearity import helpers
 from tests.gnbook.transition_to_linearity.helpers import SLACK, SMOOTH, TINY, draws, hessian, module, networks, values
 from tests.oracles import norm
-from tests.strategies import exact, gaussian, instances, matrices, seeds
+from tests.strategies import exact, gaussian, matrices, seeds
 
 smooth = st.sampled_from(list(SMOOTH))
 
@@ -34,7 +34,6 @@ def proposition_3_1(one, two):
 @pytest.mark.claim("Layered bound", verdict="holds")
 @pytest.mark.claim("The logarithm", verdict="holds")
 @pytest.mark.claim("Range of the Hessian", verdict="holds")
-@instances
 @given(networks())
 def test_the_layered_bound_lies_between_the_hessian_which_its_range_determines_and_the_printed_bounds(network):
     weights, x, sigma, skip = network
@@ -79,7 +78,6 @@ def test_the_gradient_by_the_first_hidden_values_depends_on_the_first_weights():
 
 
 @pytest.mark.claim("Layered bound", verdict="holds")
-@instances
 @given(*[st.floats(-3, 3)] * 3, smooth)
 def test_the_layered_bound_is_attained_by_one_unit(w, v, x, sigma):
     weights, x = [exact([[w]]), exact([[v]])], exact([x])
@@ -91,7 +89,6 @@ def test_the_layered_bound_is_attained_by_one_unit(w, v, x, sigma):
 @pytest.mark.claim("Liu Section 3.3, diagonal of the kernel, corrected", verdict="holds")
 @pytest.mark.claim("Liu Remark 3.2", verdict="holds")
 @pytest.mark.claim("Liu Eqs. 79 and 103", verdict="holds")
-@instances
 @given(networks(), seeds)
 def test_the_norms_of_layers_the_kernel_and_gradients_by_hidden_values_by_hand(network, seed):
     weights, x, sigma, skip = network
@@ -141,7 +138,6 @@ def test_the_constants_of_two_activations_are_the_least(sigma):
 @pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")
 @pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
 @pytest.mark.claim("Liu Theorem 3.2", verdict="holds")
-@instances
 @given(networks(), seeds, st.sampled_from([0.0, 0.1, 1.0, 10.0]))
 def test_norms_of_layers_hessian_and_kernel_in_a_ball(network, seed, radius):
     weights, x, sigma, skip = network
@@ -248,7 +244,6 @@ def test_the_share_of_large_gradients_over_draws_of_the_output_layer(skip, failu
 @pytest.mark.claim("Liu Lemma E.1", verdict="holds")
 @pytest.mark.claim("Liu Lemma F.2", verdict="holds")
 @pytest.mark.claim("Liu Lemma G.1", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 3), st.integers(1, 3), st.floats(0, 10), matrices(3, 2), matrices(2, 4))
 def test_norms_of_matrices_of_blocks_of_sums_and_of_products(seed, size, count, radius, b, c):
     blocks = gaussian(seed, count, count, size, size)
@@ -291,7 +286,6 @@ def test_one_factor_too_many_in_the_printed_blocks():
 
 
 @pytest.mark.claim("Liu Appendix E, blocks of the Hessian, corrected", verdict="holds")
-@instances
 @given(networks(skips=False))
 def test_the_blocks_of_the_hessian(network):
     weights, x, sigma, _ = network
@@ -339,7 +333,6 @@ def test_small_layers_exceed_what_appendices_f_and_g_allow():
 @pytest.mark.claim("Liu Eqs. 71 and 77, corrected", verdict="holds")
 @pytest.mark.claim("Liu Lemma F.5", verdict="holds")
 @pytest.mark.claim("Liu Lemmas G.4 and G.5", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), smooth, st.booleans())
 def test_values_norms_by_the_weights_and_gradients_of_layers(seed, m, d, depth, sigma, skip):
     weights = [gaussian(seed + i, m, m if i else d) for i in range(depth)] + [gaussian(seed + 9, 1, m)]
@@ -360,7 +353,6 @@ def test_values_norms_by_the_weights_and_gradients_of_layers(seed, m, d, depth, 
 @pytest.mark.claim("Liu Eqs. 69 to 75, but for 74", verdict="holds")
 @pytest.mark.claim("Liu Eq. 74, corrected", verdict="holds")
 @pytest.mark.claim("Liu Eqs. 76 and 78", verdict="holds")
-@instances
 @given(networks(most=1, skips=False))
 def test_first_and_second_derivatives_of_a_layer_and_their_norms(network):
     (w, _), a, sigma, _ = network
@@ -417,7 +409,6 @@ def convolution(w, a, sigma):
 
 @pytest.mark.claim("Liu Lemmas G.2 and G.3", verdict="holds")
 @pytest.mark.claim("Liu Appendix G.1, norms of a convolution, corrected", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 3), st.integers(1, 4), st.sampled_from([1, 3]), st.sampled_from([0.1, 1.0, 3.0]), smooth)
 def test_values_of_a_convolution_and_its_norms_with_the_term_that_the_mixed_one_lacks(seed, m, q, count, scale, sigma):
     def layer(a, w):

@@ -16,7 +16,7 @@ from gnlib.laws import relu_kernel
 from tests.gnbook.transition_to_linearity import helpers
 from tests.gnbook.transition_to_linearity.helpers import SLACK, SMOOTH, TINY, hess, hessian, module, networks, slopes
 from tests.oracles import norm
-from tests.strategies import exact, gaussian, instances, seeds
+from tests.strategies import exact, gaussian, seeds
 
 
 @pytest.mark.claim("Liu Eq. 9", verdict="holds")
@@ -25,7 +25,6 @@ from tests.strategies import exact, gaussian, instances, seeds
 @pytest.mark.claim("Liu Eq. 13, corrected", verdict="holds")
 @pytest.mark.claim("Liu Eq. 14", verdict="holds if")
 @pytest.mark.claim("Liu Eq. 15", verdict="holds")
-@instances
 @given(
     seeds,
     st.integers(1, 8),
@@ -93,7 +92,6 @@ def test_neither_is_the_second_derivative_the_first_nor_the_kernel_of_the_order_
 
 
 @pytest.mark.claim("One hidden layer, exactly", verdict="holds")
-@instances
 @given(networks(most=1, skips=False))
 def test_the_hessian_of_one_hidden_layer_splits_into_units(network):
     weights, x, sigma, _ = network
@@ -106,7 +104,6 @@ def test_the_hessian_of_one_hidden_layer_splits_into_units(network):
 
 
 @pytest.mark.claim("Liu Eq. 2", verdict="holds if")
-@instances
 @given(seeds, st.integers(1, 6), st.sampled_from([-2.0, 0.3, 1.0]), st.sampled_from([1e-3, 1.0, 10.0]))
 def test_the_way_is_at_least_the_error_over_the_largest_gradient_if_it_reaches_the_label(seed, m, x, size):
     start, v = gaussian(seed, m), gaussian(seed + 1, m).sign()
@@ -119,7 +116,6 @@ def test_the_way_is_at_least_the_error_over_the_largest_gradient_if_it_reaches_t
 
 
 @pytest.mark.claim("Liu Eq. 4", verdict="holds")
-@instances
 @given(seeds, st.sampled_from([0.1, 2.0, 50.0]), st.floats(-3, 3))
 def test_scaling_a_model_is_scaling_its_label(seed, alpha, label):
     w = gaussian(seed, 3)
@@ -135,7 +131,6 @@ def test_scaling_a_model_is_scaling_its_label(seed, alpha, label):
 
 @pytest.mark.claim("Liu Proposition 2.1", verdict="holds")
 @pytest.mark.claim("Signed sums", verdict="holds")
-@instances
 @given(seeds, *[st.integers(1, 4)] * 2, st.integers(1, 6), st.booleans(), st.sampled_from([1e-2, 1.0]))
 def test_signed_sums_are_the_definition_and_the_least_constant_of_a_contraction(seed, d1, d2, d3, definite, size):
     slices, v = size * gaussian(seed, d3, d1, d2), gaussian(seed + 1, d3)
@@ -159,7 +154,6 @@ def test_signed_sums_are_the_definition_and_the_least_constant_of_a_contraction(
 
 
 @pytest.mark.claim("Liu Proposition 2.2", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 4), st.booleans())
 def test_the_kernel_is_constant_exactly_for_affine_models(seed, p, affine):
     g, a = gaussian(seed, p), gaussian(seed + 1, p, p)
@@ -172,7 +166,6 @@ def test_the_kernel_is_constant_exactly_for_affine_models(seed, p, affine):
 
 
 @pytest.mark.claim("Constant kernel in a ball", verdict="holds")
-@instances
 @given(seeds, st.integers(2, 4), st.booleans(), st.sampled_from([0.1, 1.0, 5.0]))
 def test_a_constant_kernel_in_a_ball_bounds_the_hessian_at_its_centre(seed, p, cone, slope):
     bent = p if cone else 2  # entries of a cone, or of a cylinder over one
@@ -191,7 +184,6 @@ def test_a_constant_kernel_in_a_ball_bounds_the_hessian_at_its_centre(seed, p, c
 
 
 @pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")
-@instances
 @given(st.floats(0, 100), st.floats(0.01, 10), st.floats(0.01, 10))
 def test_a_parabola_attains_the_bound_so_no_constant_serves_all_gradients(g, epsilon, radius):
     moved = (g + epsilon * radius) ** 2 - g**2  # f = g w + epsilon w^2 / 2
@@ -205,7 +197,6 @@ def test_a_parabola_attains_the_bound_so_no_constant_serves_all_gradients(g, eps
 
 @pytest.mark.claim("Liu Eqs. 36 to 38", verdict="holds if")
 @pytest.mark.claim("Tangent kernel and Gauss-Newton", verdict="holds")
-@instances
 @given(networks(), st.integers(1, 4), seeds, st.sampled_from([0.1, 0.5, 3.0]))
 def test_the_tangent_kernel_is_a_gram_matrix_and_one_factor_rescales_it_like_the_hessian(network, n, seed, scale):
     weights, x, sigma, skip = network
@@ -379,7 +370,6 @@ def parted(f, w, y, share, steps):
 
 
 @pytest.mark.claim("Descent of the linear model", verdict="holds")
-@instances
 @given(
     seeds,
     *(st.integers(1, most) for most in (3, 5, 3, 2)),

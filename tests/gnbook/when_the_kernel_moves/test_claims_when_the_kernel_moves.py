@@ -18,7 +18,7 @@ from gnlib import GaussNewton
 from tests.gnbook.transition_to_linearity import helpers
 from tests.gnbook.transition_to_linearity.helpers import hess
 from tests.oracles import norm
-from tests.strategies import exact, gaussian, instances, orthogonal, seeds
+from tests.strategies import exact, gaussian, orthogonal, seeds
 
 SLACK = 1 + 1e-9
 TINY = 1e-11
@@ -56,7 +56,6 @@ def narrow_network(theta):
 
 
 @pytest.mark.claim("Liu Eq. 30", verdict="holds if")
-@instances
 @given(seeds, st.integers(1, 6), st.floats(-3, 3), st.sampled_from([torch.tanh, torch.sigmoid, half_square]))
 def test_the_221_norm_behind_a_bottleneck_is_a_sum(seed, m, a, sigma):
     w = gaussian(seed, m)
@@ -66,7 +65,6 @@ def test_the_221_norm_behind_a_bottleneck_is_a_sum(seed, m, a, sigma):
 
 
 @pytest.mark.claim("Bottleneck as a product", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 4), inputs)
 def test_the_network_of_theorem_4_1_is_a_product_of_cubics(seed, m, x):
     theta = gaussian(seed, 4 * m)
@@ -92,7 +90,6 @@ def test_the_network_of_theorem_4_1_is_a_product_of_cubics(seed, m, x):
 
 
 @pytest.mark.claim("Bottleneck as a product", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 4), st.booleans())
 def test_a_unit_with_one_weight_attains_the_bound_on_the_hessian_and_a_step_of_it_that_in_a_ball(seed, m, upper):
     u, v = gaussian(seed, 2, m)
@@ -107,7 +104,6 @@ def test_a_unit_with_one_weight_attains_the_bound_on_the_hessian_and_a_step_of_i
 
 
 @pytest.mark.claim("Liu Theorem 4.1", verdict="fails")
-@instances
 @given(seeds, st.integers(1, 5), inputs)
 def test_the_hessian_falls_with_the_fourth_power_of_the_input_and_vanishes_with_both_cubics(seed, m, other):
     theta = gaussian(seed, 4 * m)
@@ -150,7 +146,6 @@ def zero_nearby(theta):
 
 
 @pytest.mark.claim("Theorem 4.1 in a whole ball", verdict="holds")
-@instances
 @given(seeds, st.sampled_from([2, 5, 30]), st.sampled_from([0.3, 1.0, 2.0]), st.sampled_from([0.0, 0.02, 0.2, 1.0]))
 def test_the_floor_in_a_ball_is_below_all_that_is_found_in_it(seed, m, x, radius):
     theta = gaussian(seed, 4 * m)
@@ -180,7 +175,6 @@ def test_the_norm_tends_to_that_of_a_matrix_of_size_two():
 
 
 @pytest.mark.claim("Liu Eqs. 106 to 109", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 4), inputs)
 def test_the_block_of_the_second_layer(seed, m, x):
     theta = gaussian(seed, 4 * m)
@@ -198,7 +192,6 @@ def test_the_block_of_the_second_layer(seed, m, x):
 
 @pytest.mark.claim("Liu Appendix H, values of the first layer", verdict="fails")
 @pytest.mark.claim("Liu Appendix H, values of the first layer, corrected", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 50), inputs)
 def test_the_values_of_the_first_layer_with_fourth_powers(seed, m, x):
     w = gaussian(seed, m)
@@ -272,7 +265,6 @@ radii = st.sampled_from([0.0, 0.01, 0.1, 0.5, 1.0, 3.0])
 
 
 @pytest.mark.claim("Liu Eq. 122", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 3), radii)
 def test_the_second_moment_of_the_polynomial(seed, m, radius):
     s, t = gaussian(seed, 2, m) * radius
@@ -290,7 +282,6 @@ def test_the_second_moment_of_the_polynomial(seed, m, radius):
 
 @pytest.mark.claim("Liu Eq. 124, corrected", verdict="holds")
 @pytest.mark.claim("Liu Eq. 125, corrected", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 6), radii)
 def test_the_deviations_of_two_sums_and_the_size_of_one_of_three_factors(seed, m, radius):
     s, t = (radius * a / a.norm() for a in gaussian(seed, 2, m))
@@ -313,7 +304,6 @@ def test_in_a_small_ball_tails_are_heavier_than_printed_and_in_a_large_one_the_s
 
 
 @pytest.mark.claim("Liu Section 5, a kernel as well conditioned", verdict="holds if")
-@instances
 @given(seeds, st.integers(1, 6), st.sampled_from([1.0, 1e3]), st.floats(0.1, 3), st.floats(1, 4))
 def test_the_condition_number_of_the_output_is_at_most_a_square_of_slopes_times_that_of_f(seed, n, kappa, low, ratio):
     q = orthogonal(seed, n)
@@ -369,7 +359,6 @@ def test_descent_converges_at_the_rate_of_the_smallest_eigenvalue(seed):
 
 
 @pytest.mark.claim("Descent where the kernel stays definite", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 3), st.floats(0.3, 2))
 def test_descent_on_a_model_with_a_definite_kernel_stays_within_the_radius(seed, n, low):
     q, y = orthogonal(seed, n + 2)[:, :n], gaussian(seed + 2, n)
@@ -427,7 +416,6 @@ def change_floor(before, after, slope, new_slope):
 
 
 @pytest.mark.claim("Liu Section 4, change of the kernel", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 5), inputs, st.sampled_from(OUTPUTS), st.sampled_from([0.0, 0.1, 1.0, 10.0]))
 def test_the_kernel_of_the_output_changes_at_least_by_a_minus_b(seed, m, x, phi, size):
     f, start = scalar(m, seed, x)
@@ -441,7 +429,6 @@ def test_the_kernel_of_the_output_changes_at_least_by_a_minus_b(seed, m, x, phi,
 
 
 @pytest.mark.claim("Liu Section 4, term A, corrected", verdict="holds")
-@instances
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 5), st.sampled_from([swish, torch.exp, half_square]))
 def test_the_squared_slope_changes_on_the_way_to_a_label_where_slopes_are_monotone(start, end, kernel, phi):
     if phi is half_square:
@@ -464,7 +451,6 @@ def late(z):
 @pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
 @pytest.mark.claim("Liu Remark 4.1", verdict="fails")
 @pytest.mark.claim("Liu Table 1, non-linear output layer", verdict="fails")
-@instances
 @given(seeds, st.sampled_from([0.5, 3.0]))
 def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed, radius):
     f, start = scalar(200, seed, 1.0)
@@ -481,7 +467,6 @@ def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed
 @pytest.mark.claim("Liu Eq. 28", verdict="holds")
 @pytest.mark.claim("Liu Eq. 29", verdict="holds")
 @pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 20), inputs, st.sampled_from([*OUTPUTS, torch.exp]))
 def test_the_hessian_of_the_output_has_two_terms_and_its_norm_is_within_one_of_the_other(seed, m, x, phi):
     f, w = scalar(m, seed, x)
@@ -496,7 +481,6 @@ def test_the_hessian_of_the_output_has_two_terms_and_its_norm_is_within_one_of_t
 
 
 @pytest.mark.claim("Liu Section 4, lazy training", verdict="holds")
-@instances
 @given(seeds, st.sampled_from([0.5, 1.0, 2.0]))
 def test_the_same_change_of_weights_leaves_one_kernel_and_moves_the_other(seed, x):
     f, w = scalar(20_000, seed, x)
@@ -520,7 +504,6 @@ def test_the_slope_of_swish_has_a_zero():
 
 
 @pytest.mark.claim("A softmax that is sure", verdict="holds")
-@instances
 @given(seeds, st.integers(1, 5), st.integers(2, 4), st.sampled_from([0.1, 1.0, 10.0, 40.0]))
 def test_the_kernel_of_a_softmax_vanishes_with_the_loss(seed, n, k, size):
     f, labels = size * gaussian(seed, n, k), torch.randint(k, (n,), generator=torch.Generator().manual_seed(seed))
@@ -533,7 +516,6 @@ def test_the_kernel_of_a_softmax_vanishes_with_the_loss(seed, n, k, size):
 
 
 @pytest.mark.claim("Liu Appendix B, training of the bottleneck", verdict="fails")
-@instances
 @given(seeds, st.integers(1, 5), st.integers(1, 5), st.floats(0, 20), st.floats(-3, 3))
 def test_without_biases_the_network_is_homogeneous_in_its_input(seed, m, narrow_width, scale, x):
     network = bottleneck(m, narrow_width, inputs=1, seeds=[seed])

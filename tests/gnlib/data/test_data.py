@@ -57,7 +57,7 @@ def test_dimensions_of_the_papers(name, n, options, d):
     assert labels[:30].tolist() == list(range(10)) * 3 and labels.bincount().tolist() == [n // 10] * 10
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, derandomize=False)
 @given(st.sampled_from(NAMES), st.integers(1, 28), st.integers(1, 50), st.integers(0, 950))
 def test_fewer_images_are_a_prefix_of_more_and_striding_is_slicing(name, stride, n, more):
     x, labels = load(name, n + more)
@@ -66,7 +66,7 @@ def test_fewer_images_are_a_prefix_of_more_and_striding_is_slicing(name, stride,
     assert torch.equal(strided, images[:, :, ::stride, ::stride].flatten(1)) and torch.equal(of, labels[:n])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, derandomize=False)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=60))
 def test_balanced_order_serves_the_classes_in_rounds(labels):
     order = balanced_order(np.array(labels, dtype=np.uint8))
@@ -149,7 +149,7 @@ def test_a_damaged_cache_and_a_damaged_sample_name_the_file_and_what_to_do(
 
 
 @pytest.mark.bad_input
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, derandomize=False, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_a_changed_byte_never_changes_the_images_silently(tmp_path, monkeypatch, where, flip):
     genuine = (datasets.SAMPLES / "mnist.npz").read_bytes()

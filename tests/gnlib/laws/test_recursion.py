@@ -30,7 +30,7 @@ skips = st.integers(2, 6).flatmap(
     st.integers(0, 60),
     st.lists(st.sampled_from([0.0, 0.1, 1.0, 3.0]), max_size=3),
 )
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 def test_no_eigenvalue_is_outside_the_edges_and_some_are_right_inside(case, rank, more, rates):
     inputs = rank + more if "orthogonal" in case else rank
     rates = ([1, *rates] * 6)[: len(case["widths"]) + 1]

@@ -41,7 +41,7 @@ def trainings(draw):
 
 
 @given(trainings())
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 def test_the_lower_bound_is_the_supremum(training):
     """Over all speeds s, not those of the eigenvalues alone; at the speed of the eigenvalue it is attained."""
     eigenvalues, shares, rate, goal = training
