@@ -11,10 +11,9 @@ from pathlib import Path
 
 import jupytext
 import pytest
-from gnbook.checkout import chapters
+from gnbook.checkout import ROOT, chapters
 from gnbook.results import kept
 
-ROOT = Path(__file__).parents[2]
 NOTEBOOKS = [*chapters(".ipynb").values()]
 
 pytestmark = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.xdist_group("colab")]  # they share what they install

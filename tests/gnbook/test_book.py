@@ -5,7 +5,6 @@ import importlib
 import os
 import pkgutil
 from base64 import b64decode
-from pathlib import Path
 
 import gnbook
 import numpy as np
@@ -13,9 +12,9 @@ import pandas
 import pytest
 from bs4 import BeautifulSoup
 from gnbook import checkout, results
+from gnbook.checkout import ROOT
 from gnbook.moving import SCRIPT, Curve, Moving
 
-ROOT = Path(__file__).parents[2]
 TABLES = sorted((ROOT / "book" / "results").glob("*.csv"))
 RACES = {"cost-peers": "tests/benchmarks/peers/__main__.py"}  # tables that no notebook makes
 

@@ -1,14 +1,10 @@
 """The digest of all that outputs depend on: what changes it, and what does not."""
 
-from pathlib import Path
-
 import nbformat
 import pytest
 from gnbook import digest as module
 from gnbook.checkout import chapters
 from gnbook.digest import digest
-
-ROOT = Path(__file__).parents[2]
 
 TREE = {
     "gnlib/__init__.py": "from gnlib.ends import largest\nfrom gnlib.inner import total as total\nversion = 1",

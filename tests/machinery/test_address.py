@@ -5,12 +5,11 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 import yaml
+from gnbook.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 GITHUB = "https://github.com/someone/a-book"
 FILES = ("pyproject.toml", "CITATION.cff", "README.md", "_config.yml", "_toc.yml", "book/address.py", "book/index.md")
 

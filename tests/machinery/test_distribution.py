@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from gnbook.checkout import ROOT
 from gnbook.sweep.grid import read_grid
 
 from book.picture import GOAL, SHARES
@@ -17,7 +18,6 @@ from book.picture import run as train
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 HIDDEN = "IPython", "PIL", "dask", "gnbook", "jupytext", "matplotlib", "pandas", "papermill", "plotly", "pooch"
 
 

@@ -12,12 +12,12 @@ import jupytext
 import nbformat
 import psutil
 import pytest
+from gnbook.checkout import ROOT
 from myst_nb.core.read import read_myst_markdown_notebook
 from myst_parser.config.main import MdParserConfig
 
 from book.execute import execution_cache, read
 
-ROOT = Path(__file__).parents[2]
 PAGES = [
     path for path in [*ROOT.glob("*/*.md"), *ROOT.glob("notebooks/*/*.md")] if "```{code-cell}" in path.read_text()
 ]

@@ -1,7 +1,6 @@
 """What our extensions of Sphinx do to pages, folds, the search and links, and what they add beyond our pages."""
 
 import importlib.util
-from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -9,8 +8,8 @@ import pytest
 from bs4 import BeautifulSoup
 from docutils import nodes
 from docutils.utils import new_document
+from gnbook.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 ADDRESS = "https://example.org/b"
 
 

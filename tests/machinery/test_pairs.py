@@ -4,13 +4,11 @@ import ast
 import json
 import re
 import tomllib
-from pathlib import Path
 
 import jupytext
 import pytest
-from gnbook.checkout import chapters
+from gnbook.checkout import ROOT, chapters
 
-ROOT = Path(__file__).parents[2]
 SOURCES = chapters()
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
 INSTALL = """\

@@ -8,10 +8,10 @@ import tomllib
 from pathlib import Path
 
 import yaml
+from gnbook.checkout import ROOT
 
 import gnlib
 
-ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

@@ -4,13 +4,11 @@ import ast
 import subprocess
 import sys
 from graphlib import TopologicalSorter
-from pathlib import Path
 
 import jupytext
 import pytest
-from gnbook.checkout import chapters
+from gnbook.checkout import ROOT, chapters
 
-ROOT = Path(__file__).parents[2]
 FOR_ALL = {"figures", "moving", "results", "shared", "tables"}  # what every chapter may use
 CHAPTERS = sorted({path.parent.name for path in ROOT.glob("book/gnbook/*/__init__.py")} - FOR_ALL - {"sweep"})
 NOTEBOOKS = chapters()

@@ -6,13 +6,12 @@ import shutil
 import subprocess
 import tomllib
 from functools import cache
-from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
+from gnbook.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 SITE = ROOT / "_build" / "html"
 PAGES = [path for path in sorted(SITE.rglob("*.html")) if "_static" not in path.parts]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -1,17 +1,16 @@
 """Grids and the runs that they make of a notebook, and what is told of grids and cases that do not fit."""
 
 import re
-from pathlib import Path
 
 import nbformat
 import pytest
 import yaml
+from gnbook.checkout import ROOT
 from gnbook.sweep.grid import read_grid
 from gnbook.sweep.plan import make_plan
 
 from tests.gnbook.sweep.conftest import CELL
 
-ROOT = Path(__file__).parents[3]
 W, S = {"width": 1}, {"seed": [1]}
 
 
