@@ -19,7 +19,6 @@ from bs4 import BeautifulSoup
 import gnlib
 
 ROOT = Path(__file__).resolve().parents[1]
-SITE = ROOT / "_build" / "html"
 # What is of no use on paper: code that the site folds, buttons, and all of a figure that moves but its still picture.
 OF_THE_SCREEN = "details.hide, button, script, a.headerlink, .moving > :not(.still), .tag_install, .toctree-wrapper"
 STYLE = """
