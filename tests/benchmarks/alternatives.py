@@ -2,21 +2,6 @@
 
 import torch
 from torch import nn
-from torch.func import functional_call, jacrev
-
-
-def recipe(module, x):
-    """Return the Gram matrix by the contraction of Jacobians that torch's tutorial on tangent kernels shows."""
-    parameters = {name: p.detach() for name, p in module.named_parameters()}
-    buffers = dict(module.named_buffers())
-
-    def outputs(parameters, x):
-        return functional_call(module, {**parameters, **buffers}, x[None])[0]
-
-    jacobians = torch.vmap(jacrev(outputs), (None, 0))(parameters, x).values()
-    gram = sum(torch.einsum("iap,jbp->iajb", j.flatten(2), j.flatten(2)) for j in jacobians)
-    rows = gram.shape[0] * gram.shape[1]
-    return gram.reshape(rows, rows) / len(x)
 
 
 def loop(module, x):

@@ -18,7 +18,7 @@ from tests.benchmarks.race import DEVICES, assert_same_ends, race, sizes
 from tests.oracles import leaky_relu_units, literal_eq_10, orthogonal
 
 FASTER = {2: 100, 5: 25, 10: 25}  # by depth
-ON_DEVICES = pytest.mark.parametrize("device", DEVICES)
+pytestmark = pytest.mark.parametrize("device", DEVICES)
 SLOPE = 0.01
 # Zhao 2024, appendix I.1, on a GPU: "took around 8 hours for each pruning rate of each network". How many condition
 # numbers these are it does not say; 80 minutes is a sixth.
@@ -48,7 +48,6 @@ def dense(weights, moment):
     return torch.linalg.eigvalsh(linear_gauss_newton(weights, moment).dense())
 
 
-@ON_DEVICES
 @pytest.mark.parametrize("data", ["white", "graded", "MNIST"])
 @pytest.mark.parametrize(
     ("d", "k", "m", "depth"),
@@ -66,7 +65,6 @@ def test_depth_and_data(benchmark, data, d, k, m, depth, device):
     assert_same_ends(found, values)
 
 
-@ON_DEVICES
 @pytest.mark.parametrize(("d", "k", "m", "depth"), sizes([(60, 8, 70, 5)], [(3072, 10, 3100, 5)]))
 def test_wide(benchmark, d, k, m, depth, device):
     arguments, half = (linear_network("white", d, outputs, m, depth, device) for outputs in (k, k // 2))
@@ -84,7 +82,6 @@ def test_wide(benchmark, d, k, m, depth, device):
     assert memory is None or memory < 4
 
 
-@ON_DEVICES
 @pytest.mark.parametrize(
     # of the m terms of Eq. 10, each as large as the result, the literal sum takes some, and counts for all
     ("n", "k", "m", "stride", "some"),
@@ -121,7 +118,6 @@ def ours(module, x):
     return condition_number(module, x, mode="eval", memory=MEMORY)
 
 
-@ON_DEVICES
 @pytest.mark.parametrize(("blocks", "width", "stride", "n"), sizes([(1, 4, 4, 6)], [(3, 16, 1, 1000)]))
 def test_residual_network(benchmark, blocks, width, stride, n, device):
     size = blocks, width, stride, n

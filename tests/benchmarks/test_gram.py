@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from gnbook.cost.networks import contracted
 from gnbook.pruning.networks import VisionTransformer
 from gnbook.shared.networks import ResidualNetwork, cnn, drawn, perceptron
 
 from gnlib import load
-from tests.benchmarks.alternatives import Recurrent, backward_passes, hooks, loop, product, recipe
+from tests.benchmarks.alternatives import Recurrent, backward_passes, hooks, loop, product
 from tests.benchmarks.memory import Apart
 from tests.benchmarks.race import DEVICES, before_and_after, beside_a_busy_process, note, timed
 from tests.gnlib.jacobian.cases import gram_matrix
@@ -69,7 +70,7 @@ class Other(NamedTuple):
     is_gram: bool = True  # what it finds
 
 
-RECIPE = Other("torch's recipe: Jacobians, contracted", recipe)
+RECIPE = Other("torch's recipe: Jacobians, contracted", contracted)
 LOOP = Other("loop over autograd.grad, one product", loop)
 PRODUCT = Other("that product alone", product, jacobian, is_gram=False)
 PLAIN = (RECIPE, LOOP)
@@ -157,5 +158,5 @@ SMALL = [
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)
 def test_plain_torch_finds_the_same_matrix(case):
     module, x = made(case)
-    for way in {"MLP": (recipe, loop, hooks), "LSTM": (loop,)}.get(case.name, (recipe, loop)):
+    for way in {"MLP": (contracted, loop, hooks), "LSTM": (loop,)}.get(case.name, (contracted, loop)):
         assert_same(gram_matrix(module, x), way(module, x))

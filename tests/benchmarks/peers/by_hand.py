@@ -5,9 +5,9 @@ without statistics, is what it gets there.
 """
 
 import torch
+from gnbook.cost.networks import contracted
 from torch.func import functional_call, jvp, replace_all_batch_norm_modules_, vjp
 
-from tests.benchmarks.alternatives import recipe
 from tests.benchmarks.peers.common import LANCZOS
 from tests.benchmarks.peers.networks import array, gradient, in_torch, vector  # noqa: F401
 
@@ -67,4 +67,4 @@ def largest(problem, tolerance=1e-3):
 
 def gram(problem):
     module, x, _ = in_torch(problem)
-    return lambda: array(recipe(module, x))
+    return lambda: array(contracted(module, x))
