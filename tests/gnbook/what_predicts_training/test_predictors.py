@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from gnbook.shared.training import half_squared_error
 from gnbook.what_predicts_training.curvature import drift
 from gnbook.what_predicts_training.forecasts import HORIZON, fewest_steps
 from gnbook.what_predicts_training.predictors import Start
@@ -23,11 +24,7 @@ LABELS = torch.tensor([0, 1, 2, 0, 1, 1])
 TARGETS = gaussian(7, N * K).view(N, K)
 
 
-def half_square(outputs, y):
-    return (outputs - y).square().sum() / (2 * len(outputs))
-
-
-LOSSES = {"mse": (half_square, TARGETS), "cross_entropy": (functional.cross_entropy, LABELS)}
+LOSSES = {"mse": (half_squared_error, TARGETS), "cross_entropy": (functional.cross_entropy, LABELS)}
 both = pytest.mark.parametrize("loss", [*LOSSES])
 
 
@@ -207,7 +204,7 @@ def test_forecasts_of_a_linear_network_are_its_training(loss, scaled):
 def test_a_goal_out_of_reach_is_ranked_by_the_lowest_loss():
     net, x = line(2), inputs(2)
     fit = x @ torch.linalg.lstsq(x, TARGETS).solution
-    lowest = half_square(fit, TARGETS).item()
+    lowest = half_squared_error(fit, TARGETS).item()
     found = fewest_steps(Start(net, x, TARGETS, "mse").kernel, [1.001 * lowest, lowest / 2, lowest / 8])
     assert found[0] < 100
     assert found[1:] == pytest.approx([HORIZON * (1 + math.log(part)) for part in (2, 8)], rel=1e-9)
