@@ -60,3 +60,23 @@ class Recurrent(nn.Module):
 
     def forward(self, x):
         return self.head(self.cells(x.unflatten(1, (-1, self.cells.input_size)))[0][:, -1])
+
+
+class Looped(nn.Module):
+    """The same network as a loop of linear layers."""
+
+    def __init__(self, module):
+        super().__init__()
+        weights = dict(module.cells.named_parameters())
+        self.size, self.width, self.head = module.cells.input_size, module.cells.hidden_size, module.head
+        self.input, self.hidden = nn.Linear(self.size, 4 * self.width), nn.Linear(self.width, 4 * self.width)
+        for layer, kind in ((self.input, "ih"), (self.hidden, "hh")):
+            layer.weight, layer.bias = weights[f"weight_{kind}_l0"], weights[f"bias_{kind}_l0"]
+
+    def forward(self, x):
+        h = c = x.new_zeros(len(x), self.width)
+        for now in x.unflatten(1, (-1, self.size)).unbind(1):
+            i, f, g, o = (self.input(now) + self.hidden(h)).chunk(4, 1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+        return self.head(h)

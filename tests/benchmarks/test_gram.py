@@ -15,7 +15,7 @@ from gnbook.pruning.networks import VisionTransformer
 from gnbook.shared.networks import ResidualNetwork, cnn, drawn, perceptron
 
 from gnlib import load
-from tests.benchmarks.alternatives import Recurrent, backward_passes, hooks, loop, product
+from tests.benchmarks.alternatives import Looped, Recurrent, backward_passes, hooks, loop, product
 from tests.benchmarks.memory import Apart
 from tests.benchmarks.race import DEVICES, before_and_after, beside_a_busy_process, note, timed
 from tests.gnlib.jacobian.cases import gram_matrix
@@ -78,6 +78,14 @@ HOOKS = Other("hooks written by hand", hooks, target=1 / 1.5, holds_jacobian=Fal
 RESNET18 = partial(ResidualNetwork, (2, 2, 2, 2), large=True)
 
 
+def looped(case, device="cpu"):
+    module, x = made(case, device)
+    return Looped(module), x
+
+
+STEPS = Other("ours of a loop of linear layers", gram_matrix, looped, target=1 / 1.2, holds_jacobian=False)
+
+
 def passes(some, times):
     name = f"{some} backward passes of the batch, times {times}"
     return Other(name, partial(backward_passes, many=some), scale=times, holds_jacobian=False, is_gram=False)
@@ -93,7 +101,7 @@ CASES = [
     Case("ResNet20, beside a busy process", ResidualNetwork, (), 50, busy=True, rounds=3, seconds=7, against=PLAIN),
     Case("ResNet20", ResidualNetwork, (), 1000, rounds=1, memory=12, seconds=362, peak=12.3, against=PLAIN),
     Case("ViT", VisionTransformer, (32,), 100, rounds=3, against=(*PLAIN, PRODUCT._replace(target=1 / 1.5))),
-    Case("LSTM", Recurrent, (), 32, "mnist", against=(LOOP,)),
+    Case("LSTM", Recurrent, (), 32, "mnist", against=(LOOP, STEPS)),
     Case("ResNet18", RESNET18, (64,), 4, against=(RECIPE, LOOP._replace(target=1))),
     Case("ResNet18", RESNET18, (64,), 16, rounds=3, seconds=2, peak=0.5, against=PLAIN),
     Case("ResNet18", RESNET18, (64,), 64, rounds=1, seconds=25, peak=4, against=PLAIN),
@@ -160,3 +168,5 @@ def test_plain_torch_finds_the_same_matrix(case):
     module, x = made(case)
     for way in {"MLP": (contracted, loop, hooks), "LSTM": (loop,)}.get(case.name, (contracted, loop)):
         assert_same(gram_matrix(module, x), way(module, x))
+    if case.name == "LSTM":
+        assert_same(gram_matrix(module, x), gram_matrix(*looped(case)))

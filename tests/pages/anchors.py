@@ -36,7 +36,7 @@ CAPTION = re.compile(r"^    caption: >\n(.*?)^  image:", re.M | re.S)
 # What is no result: formulas on lines of their own, code, addresses, the numbers of an exercise, of what a paper has
 # numbered and of its year, names of data sets and of precisions, and, in a formula, numbers of one digit.
 NAMES = re.compile(
-    r"\$\$.*?\$\$|`[^`]+`|\]\([^)]*\)|^\d\. |\(\d{4}\)|CIFAR-10|\bfloat(?:32|64)\b"
+    r"\$\$.*?\$\$|```.*?```|`[^`]+`|\]\([^)]*\)|^\d\. |\(\d{4}\)|CIFAR-10|\bfloat(?:32|64)\b"
     r"|\b(?:Lemmas?|[Ff]igures?|Eq\.) \d+\w?(?:(?:, | and )\d+)*",
     re.M | re.S,
 )

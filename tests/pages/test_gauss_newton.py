@@ -58,6 +58,15 @@ def test_two_runs():
     assert 2.5 < centred[1] / raw[1] < 3.5  # "three times lower"
 
 
+def test_relus_raise_the_smallest_eigenvalue():
+    x, _ = gnlib.load("cifar10", GIVEN["n"], stride=4)
+    for activation, least, most in ((nn.ReLU(), 2.5, 3.5), (nn.Identity(), 0.99, 1.01)):
+        net = network()
+        net[1] = activation
+        raw, centred = (gnlib.condition_number(net, z).smallest for z in (x, x - x.mean(0)))
+        assert least < centred / raw < most
+
+
 @pytest.mark.nightly
 def test_solution_of_exercise_1():
     late, condition, *_ = trained("standardised")

@@ -32,7 +32,7 @@ def values():
         for kind in ("white", "raw", "centred")
         for name, outer in ((f"plain_{kind}", 1), (f"large_{kind}", 10))
     }
-    return {"fewest": fewest} | {
+    return {"fewest": fewest, "rank": moment("raw").basis.shape[1]} | {
         name: round(value, -4 if name == "large_raw" else 0 if "white" in name else -3) for name, value in found.items()
     }
 
@@ -53,7 +53,9 @@ def test_the_condition_numbers_are_those_of_the_library_for_linear_layers():
 def test_whitening_does_more_than_width():
     found = np.array(brackets())
     assert 1e4 < (found[:, 2] / found[:, 4]).min() < 1e5
-    assert 3.5 < found[0, 2] / found[-1, 2] < 4.5 and 6 < found[0, 4] / found[-1, 4] < 7
+    fewest, *_, most = parameters(PAGE)["widths"]
+    for kind in ("raw", "centred", "white"):
+        assert 3 < kappa(network(fewest), moment(kind)) / kappa(network(most), moment(kind)) < 7
 
 
 def test_kappa_stays_near_the_data():
@@ -80,6 +82,18 @@ def test_width_helps_late():
     for row in results.kept(PAGE):
         if row["figure"] == "width":
             assert found[row["width"]][1] == pytest.approx(row["asymptotic"], abs=0.06)
+
+
+def test_the_output_layer_improves_before_twice_the_rank():
+    """By the formula of the page, at the size of its first figure: with one output in place of ten nothing falls."""
+    pixels, rank = moment("raw").basis.shape
+    widths = [m for m in parameters(PAGE)["widths"] if m < 2 * rank]
+
+    def end(m, k, sign):
+        return (1 + sign * (k / m) ** 0.5) ** 2 + max(m**0.5 + sign * rank**0.5, 0) ** 2 / pixels
+
+    one, ten = ([end(m, k, 1) / end(m, k, -1) for m in widths] for k in (1, 10))
+    assert len(widths) == 2 and ten[0] > 1.5 * ten[1] and max(one) < 1.1 * min(one)
 
 
 def test_standardising_does_as_much_as_centring_on_photographs():

@@ -60,6 +60,12 @@ def test_the_law_of_branches_lies_below_its_limit_at_any_depth(sigma):
     assert law == sorted(law) and 0.98 * limit < law[-1] < limit
 
 
+def test_the_rise_on_raw_images_is_less_than_the_scatter():
+    mean, lowest, highest = (numbers(f"raw +{name}") for name in ("kappa", "lowest", "highest"))
+    assert max(mean) - mean[0] < highest[0] - lowest[0]
+    assert all(low < middle < high for low, middle, high in zip(lowest, mean, highest, strict=True))
+
+
 def test_with_relus_skips_lower_kappa_of_standardised_images_and_do_not_of_raw_ones():
     raw, standardised = numbers("raw          kappa"), numbers("standardised kappa")
     assert standardised == sorted(standardised, reverse=True) and min(raw[1:]) > raw[0] > 10 * standardised[0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gnbook import results
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 from torch import nn
 
 import gnlib
@@ -17,7 +17,7 @@ WAYS = "descent", "momentum", "adam"
 
 
 def correlations():
-    """By predictor and way of training: rank correlations between families and within them."""
+    """By predictor and way of training: rank correlations between families, of those that arrive, and within them."""
     names = "kappa", "T*", "loss at the start"
     return {name: {way: rows(PAGE, f"{way} +{re.escape(name)} +between")[0] for way in WAYS} for name in names}
 
@@ -27,13 +27,29 @@ def by_scale():
     return {scale: rest for scale, *rest in rows(PAGE, "scale ")}
 
 
+def between_with_cross_entropy(column, way):
+    """Return the rank correlation of the mean ranks of families."""
+    keys = "family", "initialisation", "seed"
+    start = {tuple(row[key] for key in keys): row for row in results.kept("waiting") if row["loss"] == "cross_entropy"}
+    pairs, families = [], []
+    for row in results.kept("what-predicts-training"):
+        if (row["loss"], row["n"], row["optimizer"]) == ("cross_entropy", 50, way):
+            before = start[tuple(row[key] for key in keys)][column]
+            pairs.append([np.inf if value is None else value for value in (before, row["steps_tenth"])])
+            families.append(row["family"])
+    ranks = np.transpose([rankdata(column) for column in zip(*pairs, strict=True)])
+    means = [ranks[np.array(families) == family].mean(0) for family in sorted({*families})]
+    return spearmanr(*np.transpose(means)).statistic
+
+
 def values():
     found = correlations()
     return {
         "networks": sum(row["loss"] == "mse" for row in results.kept("waiting")),
         "between_kappa": found["kappa"]["descent"][0],
-        "within_kappa": found["kappa"]["descent"][1],
-        "within_waiting": found["T*"]["descent"][1],
+        "arriving_kappa": found["kappa"]["descent"][1],
+        "entropy_kappa": [between_with_cross_entropy("kappa", way) for way in WAYS],
+        "entropy_wait": [between_with_cross_entropy("lower", way) for way in WAYS],
         "most": parameters(PAGE)["most"],
     }
 
@@ -41,8 +57,10 @@ def values():
 def test_kappa_chooses_architectures_and_the_loss_initialisations():
     found = correlations()
     for way in WAYS:
-        apart, own = ({name: both[way][i] for name, both in found.items()} for i in (0, 1))
+        apart, few, own = ({name: all_of[way][i] for name, all_of in found.items()} for i in (0, 1, 2))
         assert min(apart["kappa"], apart["T*"]) > 0.85 and apart["loss at the start"] < 0.5
+        assert few["kappa"] > 0.9 if way == "adam" else few["kappa"] < 0.7
+        assert 0.75 < few["T*"] < 0.9
         assert abs(own["kappa"]) < 0.1 < 0.35 < own["T*"] < own["loss at the start"] > 0.75
 
 
