@@ -1,6 +1,6 @@
 """How the tests run, wherever they are started, and the count of the claims that they check.
 
-A claim is a statement of a paper: its test carries `@pytest.mark.claim("Lemma 1", verdict="holds")`.
+A claim is a statement of a paper: its test carries `@pytest.mark.claim("Lemma 1", verdict="holds")`, or several.
 """
 
 import os
@@ -63,11 +63,11 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: "faults" not in item.path.parts)  # they mostly wait: others have work meanwhile
     for item in items:
         for mark in item.iter_markers("claim"):
-            (claim,), verdict = mark.args, mark.kwargs.get("verdict")
+            verdict = mark.kwargs.get("verdict")
             if verdict not in VERDICTS:
                 raise pytest.UsageError(f"{item.nodeid}: the verdict is one of {VERDICTS}.")
             # A property of the report, since that is what a worker of xdist sends home.
-            item.user_properties.append(("claim", f"{claim}: {verdict}"))
+            item.user_properties += [("claim", f"{claim}: {verdict}") for claim in mark.args]
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -27,7 +27,7 @@ def marked_tests():
                 assert function.name not in tests, f"two tests are called {function.name}"
                 for mark in marks:
                     (verdict,) = (keyword.value for keyword in mark.keywords)
-                    tests[function.name].add((mark.args[0].value, verdict.value))
+                    tests[function.name] |= {(claim.value, verdict.value) for claim in mark.args}
     return tests
 
 

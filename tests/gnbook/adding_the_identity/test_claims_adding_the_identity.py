@@ -42,8 +42,7 @@ def test_the_derivative_is_the_cosine_of_the_angle_between_singular_vectors(matr
 
 
 @pytest.mark.claim("Riedi Definition 15 and Eq. 69", verdict="holds")
-@pytest.mark.claim("Riedi Theorem 16", verdict="holds if")
-@pytest.mark.claim("Riedi Eq. 73", verdict="holds if")
+@pytest.mark.claim("Riedi Theorem 16", "Riedi Eq. 73", verdict="holds if")
 @thousand
 @pytest.mark.parametrize("rho", [0.0, 1e-3, 0.3, 0.7, 1.0, 2.0, 30.0, -0.3, -2.0])
 def test_theorem_16_and_its_square_root_where_there_is_one_the_two_tau_swapped_for_a_negative_skip(matrices, rho):
@@ -79,10 +78,8 @@ def test_all_singular_values_have_grown_once_the_skip_is_as_large_as_minus_the_l
 NILPOTENT = exact([[0, 1], [0, 0]])
 
 
-@pytest.mark.claim("Riedi Eq. 73", verdict="holds if")
-@pytest.mark.claim("Riedi, all singular values increase", verdict="holds if")
+@pytest.mark.claim("Riedi Eq. 73", "Riedi, all singular values increase", "Riedi Lemma 19", verdict="holds if")
 @pytest.mark.claim("Riedi Lemma 18", verdict="fails")
-@pytest.mark.claim("Riedi Lemma 19", verdict="holds if")
 def test_the_smallest_counterexamples_have_one_unit_or_two_or_a_triple_singular_value():
     m = exact([[0, 0], [0, -1]])  # the radicand of Eq. 73 can be negative
     assert (singular(m)[-1] ** 2 + taus(m)[0] + 1).item() == -1
@@ -130,8 +127,7 @@ def test_the_smallest_matrix_that_breaks_lemma_20_has_one_entry():
     assert [e for e in broken if sum(e) == min(map(sum, broken))] == [(0, 0, 1, 0), (0, 1, 0, 0)]
 
 
-@pytest.mark.claim("Riedi Lemma 20, no zero without an eigenvector", verdict="holds")
-@pytest.mark.claim("Zeros", verdict="holds")
+@pytest.mark.claim("Riedi Lemma 20, no zero without an eigenvector", "Zeros", verdict="holds")
 @thousand
 def test_a_singular_value_vanishes_where_there_is_a_real_eigenvalue_alone_and_leaves_no_faster_than_the_skip(matrices):
     for m in matrices[::4]:

@@ -33,10 +33,7 @@ def condition(matrix, kept):
 ENTRIES = [0.0, 0.1, 0.5, 0.9, 0.999]  # as parts of 1/n
 
 
-@pytest.mark.claim("Riedi Lemma 27", verdict="holds")
-@pytest.mark.claim("Riedi Lemma 28", verdict="holds")
-@pytest.mark.claim("Riedi Lemma 29", verdict="holds")
-@pytest.mark.claim("Riedi Theorem 30", verdict="holds")
+@pytest.mark.claim("Riedi Lemma 27", "Riedi Lemma 28", "Riedi Lemma 29", "Riedi Theorem 30", verdict="holds")
 @pytest.mark.parametrize("n", range(1, 6))
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_products_have_no_larger_entries_nor_norms_and_with_a_skip_singular_values_stay_around_one(n, depth):
@@ -53,12 +50,9 @@ def test_products_have_no_larger_entries_nor_norms_and_with_a_skip_singular_valu
             assert (s[:, 0] / s[:, -1] <= upper / lower * (1 + 1e-9)).all()
 
 
-@pytest.mark.claim("Riedi Theorem 31, Eq. 89", verdict="holds if")
-@pytest.mark.claim("Riedi Theorem 31, Eq. 90", verdict="holds if")
+@pytest.mark.claim("Riedi Theorem 31, Eq. 89", "Riedi Theorem 31, Eq. 90", verdict="holds if")
 @pytest.mark.claim("Riedi Theorem 31, Eq. 91", verdict="holds if")
-@pytest.mark.claim("Riedi Theorem 32, Eq. 100", verdict="holds")
-@pytest.mark.claim("Riedi Theorem 32, Eq. 101", verdict="holds")
-@pytest.mark.claim("Hard bound, any slope", verdict="holds")
+@pytest.mark.claim("Riedi Theorem 32, Eq. 100", "Riedi Theorem 32, Eq. 101", "Hard bound, any slope", verdict="holds")
 @pytest.mark.parametrize("n", range(1, 8))
 @pytest.mark.parametrize("slope", [-1.0, -0.4, 0.0, 0.05, 0.7, 0.99, 1.0])
 def test_the_hard_bound_for_any_slope_and_depth_is_below_the_bounds_of_both_theorems(n, slope):
@@ -84,8 +78,7 @@ def test_the_hard_bound_for_any_slope_and_depth_is_below_the_bounds_of_both_theo
 
 
 @pytest.mark.claim("Hard bound, any slope", verdict="holds")
-@pytest.mark.claim("Riedi Theorem 31, Eq. 89", verdict="holds if")
-@pytest.mark.claim("Riedi Theorem 31, Eq. 91", verdict="holds if")
+@pytest.mark.claim("Riedi Theorem 31, Eq. 89", "Riedi Theorem 31, Eq. 91", verdict="holds if")
 def test_it_is_attained_by_nine_weights_of_one_size_and_with_no_unit_active_nothing_is_left():
     signs = exact([[-1, -1, 1], [-1, -1, 1], [1, 1, 1]])
     kappa = condition(signs / 9 + identity(3), 3).item()
@@ -104,13 +97,9 @@ def activated(s, d):
     return torch.stack([(s[..., q:] * d[..., q:].flip(-1)).amax(-1) for q in places], -1), upper
 
 
-@pytest.mark.claim("Riedi Proposition 23", verdict="holds")
-@pytest.mark.claim("Riedi Lemma 24", verdict="holds")
-@pytest.mark.claim("Riedi, leaky ReLU for i = 1 only", verdict="fails")
-@pytest.mark.claim("Riedi, absolute value against ReLU", verdict="fails")
-@pytest.mark.claim("Any activation", verdict="holds")
-@pytest.mark.claim("Riedi Proposition 25", verdict="holds")
+@pytest.mark.claim("Riedi Proposition 23", "Riedi Lemma 24", "Any activation", "Riedi Proposition 25", verdict="holds")
 @pytest.mark.claim("Riedi Proposition 26", verdict="holds")
+@pytest.mark.claim("Riedi, leaky ReLU for i = 1 only", "Riedi, absolute value against ReLU", verdict="fails")
 @thousand
 @pytest.mark.parametrize("slope", [0.0, 0.01, 0.4, 0.7, 0.99, -0.3, -1.0, 2.0])
 def test_an_activation_moves_singular_values_between_the_products_with_the_slopes(matrices, slope):

@@ -93,8 +93,7 @@ def test_the_trend_on_images_without_a_trained_shift_and_with_one():
 LAYERS = ["plain", "shifted", "affine", "affine, shifted"]
 
 
-@pytest.mark.claim("BatchNorm in training mode, exactly", verdict="holds")
-@pytest.mark.claim("BatchNorm with trained scale and shift", verdict="holds")
+@pytest.mark.claim("BatchNorm in training mode, exactly", "BatchNorm with trained scale and shift", verdict="holds")
 @pytest.mark.claim("BatchNorm in evaluation mode", verdict="holds")
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("layer", LAYERS)
@@ -146,8 +145,7 @@ def test_what_is_left_of_a_unit_is_bounded_below_by_the_data(seed, r, theta, len
     assert torch.linalg.eigvalsh(left - (1 - theta) * squared + price)[0] >= -1e-12 / theta
 
 
-@pytest.mark.claim("Lemma 1 for BatchNorm", verdict="holds")
-@pytest.mark.claim("Sharper bound for BatchNorm", verdict="holds")
+@pytest.mark.claim("Lemma 1 for BatchNorm", "Sharper bound for BatchNorm", verdict="holds")
 @pytest.mark.parametrize("layer", LAYERS)
 @given(normalised())
 def test_lemma_1_for_batch_norm_and_the_sharper_bound(layer, problem):

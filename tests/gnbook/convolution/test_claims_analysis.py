@@ -26,8 +26,7 @@ def toeplitz_chain(filters, x, strides, paddings):
     return chain, sharing
 
 
-@pytest.mark.claim("Appendix B with Eq. 5", verdict="fails")
-@pytest.mark.claim("Appendix B with Lemma 2", verdict="fails")
+@pytest.mark.claim("Appendix B with Eq. 5", "Appendix B with Lemma 2", verdict="fails")
 @pytest.mark.claim("Figure 8, filters as depth and kernels as width", verdict="fails")
 @pytest.mark.claim("Eq. 15", verdict="holds if")
 def test_the_smallest_counterexamples_have_one_filter_or_two():
@@ -64,8 +63,7 @@ def test_sharing_multiplies_the_jacobian_by_zeros_and_ones(problem):
         assert top <= counts.max() * whole * (1 + 1e-9)
 
 
-@pytest.mark.claim("Appendix B, convolution", verdict="holds")
-@pytest.mark.claim("Appendix B, Toeplitz matrix of filters", verdict="holds")
+@pytest.mark.claim("Appendix B, convolution", "Appendix B, Toeplitz matrix of filters", verdict="holds")
 @pytest.mark.claim("Appendix B, Toeplitz matrix of a layer", verdict="holds")
 @pytest.mark.claim("Eq. 15", verdict="holds if")
 @given(networks((2, 3), (1, 1), strides=1, padding=0, inputs=1))

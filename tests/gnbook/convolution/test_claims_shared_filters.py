@@ -90,8 +90,7 @@ def test_the_library_evaluates_the_bound_as_printed(seed, k, c, padding):
     assert convolution_bound(*problem) == pytest.approx(printed, rel=1e-6)
 
 
-@pytest.mark.claim("Lemma 2 for shared filters", verdict="holds")
-@pytest.mark.claim("Sharper bound for shared filters", verdict="holds")
+@pytest.mark.claim("Lemma 2 for shared filters", "Sharper bound for shared filters", verdict="holds")
 @given(networks(hidden=st.sampled_from([1, 2, 4, 9, 12])))
 def test_the_sharper_bound_lies_between_the_condition_number_and_the_other_and_is_exact_for_one_layer(problem):
     filters, x, strides, paddings = problem

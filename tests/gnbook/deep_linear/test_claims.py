@@ -24,8 +24,7 @@ def assert_close(a, b, scale):
 
 
 @pytest.mark.claim("Decomposition of the Gauss-Newton matrix", verdict="holds if")
-@pytest.mark.claim("Eq. 4", verdict="holds")
-@pytest.mark.claim("Eq. 5", verdict="holds")
+@pytest.mark.claim("Eq. 4", "Eq. 5", verdict="holds")
 @given(problems(1, 4))
 def test_the_gauss_newton_matrix_and_the_reduced_one_are_what_the_paper_says(problem):
     weights, x = problem
@@ -43,8 +42,7 @@ def test_the_gauss_newton_matrix_and_the_reduced_one_are_what_the_paper_says(pro
         torch.testing.assert_close(spectrum(j @ j.mT / len(x))[0], large[0], rtol=1e-9, atol=0)
 
 
-@pytest.mark.claim("Lemma 2, first inequality", verdict="holds")
-@pytest.mark.claim("Lemma 2, second inequality", verdict="holds")
+@pytest.mark.claim("Lemma 2, first inequality", "Lemma 2, second inequality", verdict="holds")
 @given(problems(1, 5, wide=True, regular=True))
 def test_both_bounds_under_the_assumptions_of_lemma_2_and_the_library_evaluates_them_as_printed(problem):
     weights, x = problem
@@ -60,11 +58,8 @@ def test_both_bounds_under_the_assumptions_of_lemma_2_and_the_library_evaluates_
         assert zhao_lemma_2(weights, SecondMoment.from_data(x)) == pytest.approx((first, second), rel=1e-6)
 
 
-@pytest.mark.claim("Lemma 1", verdict="holds")
-@pytest.mark.claim("Lemma 1 for narrow layers", verdict="holds if")
-@pytest.mark.claim("Lemma 2, its assumptions", verdict="holds if")
-@pytest.mark.claim("Product vectors", verdict="holds")
-@pytest.mark.claim("Sharper bound", verdict="holds")
+@pytest.mark.claim("Lemma 1", "Product vectors", "Sharper bound", verdict="holds")
+@pytest.mark.claim("Lemma 1 for narrow layers", "Lemma 2, its assumptions", verdict="holds if")
 @given(problems(1, 5), problems(1, 2), problems(1, 2, regular=True), problems(2, 2), problems(2, 2, wide=True), seeds)
 def test_product_vectors_the_truth_the_sharper_bound_and_lemmas_1_and_2_stand_in_this_order(
     deep, shallow, regular, one_hidden, wide, seed
@@ -106,10 +101,8 @@ def test_narrow_layers_need_zero_padded_singular_values():
     assert zhao_lemma_2(weights, x) == (3, math.inf)
 
 
-@pytest.mark.claim("Data and network, any depth", verdict="holds")
-@pytest.mark.claim("Condition number of the network alone", verdict="holds")
-@pytest.mark.claim("Remark R2", verdict="holds if")
-@pytest.mark.claim("Appendix E, self-balancing", verdict="holds if")
+@pytest.mark.claim("Data and network, any depth", "Condition number of the network alone", verdict="holds")
+@pytest.mark.claim("Remark R2", "Appendix E, self-balancing", verdict="holds if")
 @given(problems(1, 5, regular=True))
 def test_the_condition_number_is_that_of_the_data_up_to_the_ratio_of_lemma_2_which_is_a_harmonic_mean(problem):
     weights, x = problem
@@ -202,8 +195,7 @@ def middle_sums(a, b):
     return a.flip(0) + b
 
 
-@pytest.mark.claim("Lemma 5", verdict="holds")
-@pytest.mark.claim("Appendix A, extreme eigenvalues of a sum", verdict="holds")
+@pytest.mark.claim("Lemma 5", "Appendix A, extreme eigenvalues of a sum", verdict="holds")
 @given(strategies.pairs())
 def test_weyl_and_dual_weyl_for_every_pair_of_indices_of_which_four_bound_the_ends(pair):
     a, b, s = (spectrum(m) for m in (*pair, sum(pair)))
@@ -240,8 +232,7 @@ def test_the_ratio_of_the_last_eigenvalues_misses_the_middle_of_an_indefinite_sp
         assert first / last == by_the_paper and torch.linalg.cond(exact(values).diag()) == true
 
 
-@pytest.mark.claim("Eq. 12, lower bound", verdict="fails")
-@pytest.mark.claim("Eq. 12, upper bound", verdict="fails")
+@pytest.mark.claim("Eq. 12, lower bound", "Eq. 12, upper bound", verdict="fails")
 def test_both_bounds_are_violated_by_symmetric_matrices():
     """The condition numbers are right by every reading: the eigenvalue of largest modulus comes first."""
 
@@ -262,8 +253,7 @@ def test_both_bounds_are_violated_by_symmetric_matrices():
     assert found == pytest.approx([golden**4, golden**4 - 1], rel=1e-12)
 
 
-@pytest.mark.claim("Eq. 12, lower bound", verdict="fails")
-@pytest.mark.claim("Eq. 12, upper bound", verdict="fails")
+@pytest.mark.claim("Eq. 12, lower bound", "Eq. 12, upper bound", verdict="fails")
 @given(strategies.pairs(0))
 def test_both_bounds_hold_for_positive_semidefinite_matrices(pair):
     a, b, s = (spectrum(m).clamp_min(0) for m in (*pair, sum(pair)))
@@ -290,8 +280,7 @@ def test_eigenvalues_of_a_kronecker_product_are_all_products_for_any_square_matr
         a_power, b_power, power = a_power @ a, b_power @ b, power @ np.kron(a, b)
 
 
-@pytest.mark.claim("Eq. 13 and 14", verdict="holds")
-@pytest.mark.claim("Appendix A, extreme eigenvalues of a product", verdict="holds")
+@pytest.mark.claim("Eq. 13 and 14", "Appendix A, extreme eigenvalues of a product", verdict="holds")
 @given(strategies.pairs(0))
 def test_extreme_eigenvalues_of_products_of_semidefinite_matrices(pair):
     (a, b), (ends_a, ends_b, ends) = pair, (spectrum(m)[[0, -1]] for m in (*pair, kron(*pair)))
@@ -367,11 +356,10 @@ def test_lemma_1_needs_the_singular_values_that_are_zero_and_a_narrow_layer_zero
     assert true_condition([v, w], identity(2)) == pytest.approx(2, rel=1e-12)
 
 
-@pytest.mark.claim("Lemma 1", verdict="holds")
-@pytest.mark.claim("Lemma 1 with smallest non-zero singular values", verdict="fails")
-@pytest.mark.claim("Lemma 1, from below", verdict="holds")
-@pytest.mark.claim("Eq. 6, the equality", verdict="holds if")
+@pytest.mark.claim("Lemma 1", "Lemma 1, from below", verdict="holds")
 @pytest.mark.claim("Lemma 1, the maximum in place of the combination", verdict="holds")
+@pytest.mark.claim("Lemma 1 with smallest non-zero singular values", verdict="fails")
+@pytest.mark.claim("Eq. 6, the equality", verdict="holds if")
 @given(problems(2, 2, wide=True, regular=True), st.sampled_from([0.1, 1.0, 10.0]))
 def test_all_forms_of_lemma_1_and_the_bound_from_below_where_both_layers_are_regular(problem, scale):
     (v, w), x = problem
@@ -453,8 +441,7 @@ def white_conditions(seed, draws, d, m, k, variance_v, variance_w):
     return top / (variance_w * w_bottom**2 + variance_v * v_bottom**2)
 
 
-@pytest.mark.claim("Lemma 7", verdict="fails")
-@pytest.mark.claim("Eq. 20", verdict="fails")
+@pytest.mark.claim("Lemma 7", "Eq. 20", verdict="fails")
 @pytest.mark.parametrize(
     ("d", "m", "k", "t", "most"), [*((2, 2, 2, t, 0.25) for t in (2.5, 4.0, 6.0)), (4, 8, 1, 6.0, 0.8)]
 )

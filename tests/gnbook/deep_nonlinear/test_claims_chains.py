@@ -108,9 +108,7 @@ def blocks_of(b, n):
     return b.view(n, -1, n, len(b) // n).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
 
 
-@pytest.mark.claim("Kernel of a chain", verdict="holds")
-@pytest.mark.claim("Bound for any depth", verdict="holds")
-@pytest.mark.claim("Sharper bound for any depth", verdict="holds")
+@pytest.mark.claim("Kernel of a chain", "Bound for any depth", "Sharper bound for any depth", verdict="holds")
 @pytest.mark.claim("Condition number from below", verdict="holds")
 @hostile
 @given(chains())
@@ -211,9 +209,7 @@ def relative_ends(matrix, metric):
     return ends(root @ matrix @ root.mT)
 
 
-@pytest.mark.claim("Products of blocks", verdict="holds")
-@pytest.mark.claim("Four corners", verdict="holds")
-@pytest.mark.claim("What a layer mends", verdict="holds")
+@pytest.mark.claim("Products of blocks", "Four corners", "What a layer mends", verdict="holds")
 @given(factors(), seeds)
 def test_what_is_below_and_above_both_factors_makes_bounds_of_the_product(problem, seed):
     (a, b), draw = problem, torch.Generator().manual_seed(seed)

@@ -136,8 +136,7 @@ def regular_moments(draw, d):
     return (sigma + sigma.mT) / 2
 
 
-@pytest.mark.claim("Appendix F, teacher-student", verdict="holds")
-@pytest.mark.claim("Any targets", verdict="holds")
+@pytest.mark.claim("Appendix F, teacher-student", "Any targets", verdict="holds")
 @given(problems(2, 4), seeds, st.booleans())
 def test_the_residual_moment_is_error_times_second_moment_and_any_targets_have_a_teacher(problem, seed, taught):
     weights, x = problem
@@ -198,8 +197,7 @@ def test_a_regular_second_moment_shrinks_no_singular_value_by_more_than_its_smal
     assert torch.linalg.svdvals(error @ sigma)[0] == 0.6 < 1
 
 
-@pytest.mark.claim("Eq. 18", verdict="holds if")
-@pytest.mark.claim("Appendix F, dependence on the data", verdict="holds if")
+@pytest.mark.claim("Eq. 18", "Appendix F, dependence on the data", verdict="holds if")
 @given(st.data(), dims, dims, dims)
 def test_eq_18_holds_for_a_regular_second_moment_and_as_many_outputs_as_inputs_hand_its_condition_on(data, k, d, m):
     error, sigma = data.draw(matrices(k, d)), data.draw(regular_moments(d))
@@ -211,8 +209,7 @@ def test_eq_18_holds_for_a_regular_second_moment_and_as_many_outputs_as_inputs_h
     assert condition(eq_17(error @ sigma, m)) >= condition(sigma, 1e-12) / condition(error, 1e-12) * (1 - 1e-7)
 
 
-@pytest.mark.claim("Eq. 18", verdict="holds if")
-@pytest.mark.claim("Appendix F, dependence on the data", verdict="holds if")
+@pytest.mark.claim("Eq. 18", "Appendix F, dependence on the data", verdict="holds if")
 def test_eq_18_fails_for_a_singular_second_moment_and_an_error_can_cancel_the_data():
     error, sigma = exact([[1, 0, 0], [0, 1 / 4, 1]]), exact([1, 1, 0]).diag()
     assert condition(eq_17(error @ sigma, 1)) == pytest.approx(4)

@@ -187,8 +187,7 @@ def quadratics(draw):
     return q, values
 
 
-@pytest.mark.claim("Gradient descent on a quadratic", verdict="holds")
-@pytest.mark.claim("Best step size", verdict="holds")
+@pytest.mark.claim("Gradient descent on a quadratic", "Best step size", verdict="holds")
 @given(quadratics(), seeds, st.floats(0, 3))
 def test_a_step_contracts_by_the_factor_and_no_step_size_beats_two_over_the_sum(quadratic, seed, relative_step):
     q, values = quadratic

@@ -52,9 +52,8 @@ def test_two_slopes_that_meet_at_zero_are_their_derivative_times_their_argument_
     assert functional.hardtanh(two) == 1 and derivative * two == 0
 
 
-@pytest.mark.claim("Eq. 9", verdict="holds")
+@pytest.mark.claim("Eq. 9", "Sum over units", verdict="holds")
 @pytest.mark.claim("Lemma 3", verdict="holds if")
-@pytest.mark.claim("Sum over units", verdict="holds")
 @given(networks(), st.integers(-8, 8), st.integers(-8, 8))
 def test_network_and_jacobian_are_the_sums_of_those_of_the_units_whose_blocks_are_those_of_lemma_3(
     problem, left, right
@@ -75,11 +74,7 @@ def test_network_and_jacobian_are_the_sums_of_those_of_the_units_whose_blocks_ar
     assert not any((a.mT @ b).any() for i, a in enumerate(units) for b in units[:i])
 
 
-@pytest.mark.claim("Eq. 10", verdict="holds")
-@pytest.mark.claim("Gram form", verdict="holds")
-@pytest.mark.claim("White samples", verdict="holds")
-@pytest.mark.claim("Slope one", verdict="holds")
-@pytest.mark.claim("Rank", verdict="holds")
+@pytest.mark.claim("Eq. 10", "Gram form", "White samples", "Slope one", "Rank", verdict="holds")
 @given(networks(), any_slope, st.integers(0, 2**32 - 1), st.sampled_from([0.1, 1, 10]))
 def test_eq_10_is_n_times_the_gram_matrix_of_the_library_and_of_autograd(problem, slope, seed, scale):
     v, w, x = problem
@@ -169,10 +164,8 @@ def test_more_samples_than_inputs_need_zero_padded_singular_values_and_the_secon
 
 
 @pytest.mark.claim("Appendix H, Weyl for the two sums", verdict="holds")
-@pytest.mark.claim("Appendix H, largest eigenvalue of the first sum", verdict="holds")
-@pytest.mark.claim("Eq. 23 and 24", verdict="holds if")
-@pytest.mark.claim("Weyl unit by unit", verdict="holds if")
-@pytest.mark.claim("Eq. 26, repaired", verdict="holds")
+@pytest.mark.claim("Appendix H, largest eigenvalue of the first sum", "Eq. 26, repaired", verdict="holds")
+@pytest.mark.claim("Eq. 23 and 24", "Weyl unit by unit", verdict="holds if")
 @given(networks(), slopes)
 def test_each_step_to_the_ends_of_the_two_sums_and_of_the_first_and_weyl_unit_by_unit(problem, slope):
     v, w, x = problem
@@ -207,8 +200,7 @@ def gamma_and_linear(v, x, slope):
     return ends(parts.gamma), ends(parts.linear @ parts.linear.mT)
 
 
-@pytest.mark.claim("Eq. 25", verdict="fails")
-@pytest.mark.claim("Eq. 26", verdict="fails")
+@pytest.mark.claim("Eq. 25", "Eq. 26", verdict="fails")
 @pytest.mark.parametrize("slope", SLOPES[:-1])
 def test_a_leaky_relu_can_make_a_regular_layer_singular_and_enlarge_the_largest_eigenvalue(slope):
     if slope:

@@ -122,8 +122,7 @@ def test_the_loss_around_any_of_its_minima(problem, seed, data):
         assert abs(right - loss(y, forward(layers, x[:1]))) <= 1e-9 * scale
 
 
-@pytest.mark.claim("Riedi, quadratic form of a layer", verdict="holds")
-@pytest.mark.claim("Riedi Eq. 47", verdict="holds")
+@pytest.mark.claim("Riedi, quadratic form of a layer", "Riedi Eq. 47", verdict="holds")
 @pytest.mark.claim("Riedi section 3.4, ellipsoids", verdict="fails")
 @a_hundred
 @given(networks(), seeds, st.data())
@@ -159,9 +158,7 @@ def test_the_form_is_the_block_of_the_gauss_newton_matrix_half_of_the_hessian_an
         assert (s[min(f.product.shape[1:]) :] <= 1e-12 * s[0] + 1e-300).all() and len(s) == w.numel()
 
 
-@pytest.mark.claim("Riedi Lemma 8, Eq. 50", verdict="fails")
-@pytest.mark.claim("Riedi Eq. 55", verdict="fails")
-@pytest.mark.claim("Riedi Eq. 8, data factor", verdict="fails")
+@pytest.mark.claim("Riedi Lemma 8, Eq. 50", "Riedi Eq. 55", "Riedi Eq. 8, data factor", verdict="fails")
 @pytest.mark.claim("Riedi Lemma 10, Eq. 57 and 58", verdict="fails")
 @pytest.mark.claim("Riedi Eq. 53", verdict="holds if")
 def test_the_smallest_counterexamples_have_two_inputs():
@@ -180,9 +177,7 @@ def test_the_smallest_counterexamples_have_two_inputs():
     assert pseudo_condition(exact([[1, 0], [0, 1e-8]])) == pytest.approx(1e8)
 
 
-@pytest.mark.claim("Riedi Lemma 8, Eq. 51", verdict="holds")
-@pytest.mark.claim("Riedi Corollary 9", verdict="holds")
-@pytest.mark.claim("Riedi, Lemma 8 against the form", verdict="holds")
+@pytest.mark.claim("Riedi Lemma 8, Eq. 51", "Riedi Corollary 9", "Riedi, Lemma 8 against the form", verdict="holds")
 @a_hundred
 @given(quadratics(), seeds)
 def test_the_printed_matrix_its_singular_values_their_quotient_and_the_form_that_exceeds_it(problem, seed):
@@ -243,10 +238,8 @@ def repaired(products, z):
     return [spectrum(form).clamp_min(0).repeat_interleave(products.shape[2]) for form in forms]
 
 
-@pytest.mark.claim("Riedi Lemma 10, Eq. 56", verdict="holds")
-@pytest.mark.claim("Riedi Lemma 10, vanishing inputs", verdict="holds")
-@pytest.mark.claim("Riedi Lemma 10, repaired", verdict="holds")
-@pytest.mark.claim("Riedi Corollary 11, repaired", verdict="holds")
+@pytest.mark.claim("Riedi Lemma 10, Eq. 56", "Riedi Lemma 10, vanishing inputs", verdict="holds")
+@pytest.mark.claim("Riedi Lemma 10, repaired", "Riedi Corollary 11, repaired", verdict="holds")
 @a_hundred
 @given(quadratics())
 def test_every_eigenvalue_and_the_condition_number_are_within_the_repaired_bounds(problem):

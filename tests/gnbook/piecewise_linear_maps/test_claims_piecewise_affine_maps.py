@@ -37,9 +37,7 @@ def test_three_lines_in_general_position_make_seven_regions(seed):
 
 
 @pytest.mark.claim("Riedi Eq. 2", verdict="holds if")
-@pytest.mark.claim("Riedi Eq. 36, regions", verdict="holds")
-@pytest.mark.claim("Riedi Eq. 37", verdict="holds")
-@pytest.mark.claim("Riedi Eq. 39 and 40", verdict="holds")
+@pytest.mark.claim("Riedi Eq. 36, regions", "Riedi Eq. 37", "Riedi Eq. 39 and 40", verdict="holds")
 @pytest.mark.claim("Riedi, affine map of a network", verdict="holds")
 @a_hundred
 @given(st.booleans().flatmap(networks), st.floats(0, 1))
@@ -93,11 +91,8 @@ def test_the_blocks_keep_their_condition_numbers_while_that_of_the_whole_changes
         assert (values[-1] / values[0]).item() == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.claim("Riedi Eq. 38", verdict="fails")
-@pytest.mark.claim("Riedi Eq. 6 and 44", verdict="fails")
-@pytest.mark.claim("Riedi footnote 1, square weights", verdict="fails")
-@pytest.mark.claim("Riedi Figure 8, singular values", verdict="fails")
-@pytest.mark.claim("Riedi Figure 8, condition number", verdict="fails")
+@pytest.mark.claim("Riedi Eq. 38", "Riedi Eq. 6 and 44", "Riedi footnote 1, square weights", verdict="fails")
+@pytest.mark.claim("Riedi Figure 8, singular values", "Riedi Figure 8, condition number", verdict="fails")
 def test_the_smallest_counterexamples_have_one_unit_or_two():
     inactive = Layer(exact([[1]]), exact([-1]), 0.0)  # max(0, x - 1) at x = 0, where Eq. 38 has the bias itself
     assert forward([inactive], exact([[0]])).item() == affine_products([inactive], exact([0])).offset.item() == 0

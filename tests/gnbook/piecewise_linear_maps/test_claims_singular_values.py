@@ -14,11 +14,9 @@ from tests.strategies import a_hundred, exact, gaussian, matrices, pairs, seeds,
 two_squares = sizes.flatmap(lambda n: st.tuples(matrices(n, n), matrices(n, n)))  # hostile ones among them
 
 
-@pytest.mark.claim("Riedi Proposition 1", verdict="holds")
-@pytest.mark.claim("Riedi Corollary 2", verdict="holds")
-@pytest.mark.claim("Riedi Lemma 3", verdict="holds if")
-@pytest.mark.claim("Riedi Proposition 4", verdict="holds")
+@pytest.mark.claim("Riedi Proposition 1", "Riedi Corollary 2", "Riedi Proposition 4", verdict="holds")
 @pytest.mark.claim("Riedi Proposition 5", verdict="holds")
+@pytest.mark.claim("Riedi Lemma 3", verdict="holds if")
 @given(pairs(), two_squares, seeds, st.floats(0, 1), st.floats(-1e-3, 1e-3), st.data())
 def test_hoffman_and_wielandt_continuity_norms_weyl_and_cauchy_interlacing(symmetric, pair, seed, at, step, data):
     for values, (a, b) in ((torch.linalg.eigvalsh, symmetric), (singular, pair)):
@@ -54,8 +52,7 @@ def test_hoffman_and_wielandt_continuity_norms_weyl_and_cauchy_interlacing(symme
         assert (part >= padded[len(gone) : len(gone) + len(part)] - tolerance).all()
 
 
-@pytest.mark.claim("Riedi Theorem 6", verdict="holds")
-@pytest.mark.claim("Riedi Corollary 7", verdict="holds")
+@pytest.mark.claim("Riedi Theorem 6", "Riedi Corollary 7", verdict="holds")
 @given(st.integers(1, 4), seeds, st.floats(-1, 1))
 def test_hellmann_feynman_a_smooth_eigenvector_and_the_derivatives_of_simple_singular_values(n, seed, rho):
     """The set of points where one is simple and positive is open: none of them is isolated, as is printed."""
@@ -122,8 +119,7 @@ def test_eigenvalues_grow_by_the_integral_of_their_derivative(n, seed, end):
     torch.testing.assert_close(integral, change, rtol=0, atol=(2 * n * second.norm() * end / steps).item())
 
 
-@pytest.mark.claim("Riedi Lemma 3", verdict="holds if")
-@pytest.mark.claim("Riedi Corollary 13", verdict="holds if")
+@pytest.mark.claim("Riedi Lemma 3", "Riedi Corollary 13", verdict="holds if")
 def test_on_a_closed_interval_the_set_may_be_closed_and_simple_eigenvalues_be_multiple_singular_values():
     values = [singular(exact([[2, 0], [0, rho]])).tolist() for rho in np.linspace(0, 1, 5)]
     assert all(first > second for first, second in values)  # S_1 is all of [0, 1], open in it but not in the line

@@ -70,10 +70,8 @@ def noise(count):
     return math.sqrt(math.log(2 / LEVEL) / (2 * count))
 
 
-@pytest.mark.claim("Riedi Theorem 33", verdict="holds if")
-@pytest.mark.claim("Riedi Eq. 106", verdict="holds if")
-@pytest.mark.claim("Riedi Theorem 35", verdict="holds")
-@pytest.mark.claim("Riedi Corollary 37, i", verdict="holds")
+@pytest.mark.claim("Riedi Theorem 33", "Riedi Eq. 106", verdict="holds if")
+@pytest.mark.claim("Riedi Theorem 35", "Riedi Corollary 37, i", verdict="holds")
 def test_the_ends_follow_tracy_and_widom_the_eigenvalues_with_a_factor_the_root_of_two():
     n, count = 60, 1500
     (centre, scale), (mu, q) = rm.symmetric_scaling(n), rm.singular_scaling(n)
@@ -130,9 +128,8 @@ def test_jointly_gaussian_entries_without_a_density_and_negative_skips_are_other
         assert singular[0] == singular[1]
 
 
-@pytest.mark.claim("Riedi Theorem 35, bounds of its constants", verdict="holds")
+@pytest.mark.claim("Riedi Theorem 35, bounds of its constants", "Eq. 113, repaired", verdict="holds")
 @pytest.mark.claim("Riedi Eq. 113", verdict="fails")
-@pytest.mark.claim("Eq. 113, repaired", verdict="holds")
 def test_the_bounds_of_the_constants_and_eq_113_which_needs_a_positive_part_from_size_four_on():
     for n in (*range(2, 400), 10**4, 10**8):
         mu, q = rm.singular_scaling(n)
@@ -157,9 +154,7 @@ def test_the_ratio_tends_to_the_root_of_two():
     assert spread[0] > 2 * spread[1] > 2 * spread[2] and spread[2] < 0.02
 
 
-@pytest.mark.claim("Riedi Lemma 36, iii and iv", verdict="holds")
-@pytest.mark.claim("Riedi Corollary 37", verdict="holds")
-@pytest.mark.claim("Riedi Theorem 42", verdict="holds")
+@pytest.mark.claim("Riedi Lemma 36, iii and iv", "Riedi Corollary 37", "Riedi Theorem 42", verdict="holds")
 @given(squares_of_any_kind, scales, seeds)
 def test_the_bounds_of_the_condition_number_for_any_matrix_and_any_signs(weight, scale, seed):
     weight, n, random = scale * weight, len(weight), gaussian(seed, 3, len(weight))
@@ -216,8 +211,7 @@ def test_the_bounds_are_above_one_and_the_last_about_ten_per_cent():
             assert ratio.min() > 1 and ratio.mean().item() == pytest.approx(limit, abs=tolerance)
 
 
-@pytest.mark.claim("Limit of one layer with a skip", verdict="holds")
-@pytest.mark.claim("Riedi Theorem 38", verdict="holds")
+@pytest.mark.claim("Limit of one layer with a skip", "Riedi Theorem 38", verdict="holds")
 @pytest.mark.parametrize("r", [0.6, 1.0, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("law", rm.LAWS)
 def test_the_condition_number_and_its_bounds_tend_to_their_limits(r, law):
@@ -285,8 +279,7 @@ def test_exceptional_events_are_rare_and_vanish():
     assert all(norm <= tau for tau, norm in shares)
 
 
-@pytest.mark.claim("Riedi Lemma 41", verdict="holds")
-@pytest.mark.claim("Riedi Theorem 42", verdict="holds")
+@pytest.mark.claim("Riedi Lemma 41", "Riedi Theorem 42", verdict="holds")
 @pytest.mark.parametrize("law", rm.LAWS)
 def test_without_a_skip_the_condition_number_outgrows_the_bound(law):
     for r, least in ((1.1, 0.95), (2.0, 0.999)):
@@ -368,8 +361,7 @@ def branches(draw):
     return draw(scales) * draw(matrices(m, n)), draw(scales) * draw(matrices(n, m))
 
 
-@pytest.mark.claim("All regions", verdict="holds")
-@pytest.mark.claim("All regions of a branch", verdict="holds")
+@pytest.mark.claim("All regions", "All regions of a branch", verdict="holds")
 @given(squares_of_any_kind, scales, branches(), slopes, seeds)
 def test_no_region_is_beyond_the_bounds(weight, scale, branch, slope, seed):
     """A layer is a branch whose outer matrix is the identity."""
@@ -393,8 +385,7 @@ def test_no_region_is_beyond_the_bounds(weight, scale, branch, slope, seed):
         assert lower >= (abs(slope) or 1) * (1 - product) - 1e-12 * upper
 
 
-@pytest.mark.claim("All regions", verdict="holds")
-@pytest.mark.claim("All regions of a branch", verdict="holds")
+@pytest.mark.claim("All regions", "All regions of a branch", verdict="holds")
 @given(st.floats(0.01, 3), st.floats(-1, 1), st.floats(-1, 0), st.floats(-2, 2), st.floats(-2, 2), slopes)
 def test_a_rotation_attains_both_bounds_and_one_unit_those_of_a_branch(s, cosine, slope, first, second, of_branch):
     weight = s * exact([[cosine, -math.sqrt(1 - cosine**2)], [math.sqrt(1 - cosine**2), cosine]])

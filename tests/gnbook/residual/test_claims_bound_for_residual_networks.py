@@ -79,11 +79,8 @@ def product_of_conditions(weights, layer):
     return (largest[layer] / alpha[layer]).item()
 
 
-@pytest.mark.claim("Singular values with a skip", verdict="fails")
-@pytest.mark.claim("Aligned layers at small initialisation", verdict="fails")
-@pytest.mark.claim("Eq. 8", verdict="fails")
-@pytest.mark.claim("Second bound, smaller with a skip", verdict="fails")
-@pytest.mark.claim("Skips improve the conditioning", verdict="fails")
+@pytest.mark.claim("Singular values with a skip", "Aligned layers at small initialisation", "Eq. 8", verdict="fails")
+@pytest.mark.claim("Second bound, smaller with a skip", "Skips improve the conditioning", verdict="fails")
 @pytest.mark.claim("Appendix I.3, each term falls as the skip grows", verdict="fails")
 @pytest.mark.claim("Large skips push the condition number to one", verdict="holds if")
 def test_the_smallest_counterexamples_are_a_rotation_a_reflection_and_a_narrow_network():
@@ -136,8 +133,7 @@ def test_the_condition_number_tends_to_that_of_the_data(problem):
     assert true_condition(moved, x) == pytest.approx(strategies.data_condition(x), rel=1e-3)
 
 
-@pytest.mark.claim("Appendix I.3, the terms tend to one", verdict="holds")
-@pytest.mark.claim("Condition number for large skips", verdict="holds")
+@pytest.mark.claim("Appendix I.3, the terms tend to one", "Condition number for large skips", verdict="holds")
 @given(problems(2, 4, wide=True))
 def test_the_terms_tend_to_one_and_the_excess_over_one_is_inversely_proportional_to_the_skip(problem):
     weights, depth, excess = problem[0], len(problem[0]), 0

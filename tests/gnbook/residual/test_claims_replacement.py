@@ -29,8 +29,7 @@ def slack(weight, skip):
 
 
 @pytest.mark.claim("Skip across one layer", verdict="holds")
-@pytest.mark.claim("Riedi Lemma 17", verdict="holds if")
-@pytest.mark.claim("Riedi Lemma 21", verdict="holds if")
+@pytest.mark.claim("Riedi Lemma 17", "Riedi Lemma 21", verdict="holds if")
 @pytest.mark.claim("Riedi Lemma 21 against Lemma 17", verdict="fails")
 @given(layers(), skips, st.sampled_from([1, -1]))
 def test_every_singular_value_moves_between_the_bounds_and_those_of_riedis_lemmas(weight, size, sign):
@@ -79,8 +78,7 @@ def test_the_bound_from_symmetric_parts_is_above_eq_7_and_the_truth(problem, siz
     assert true <= bound * up_to_rounding(true)
 
 
-@pytest.mark.claim("Kaiming layer with a skip", verdict="holds")
-@pytest.mark.claim("Evenness of a Kaiming layer with a skip", verdict="holds")
+@pytest.mark.claim("Kaiming layer with a skip", "Evenness of a Kaiming layer with a skip", verdict="holds")
 @pytest.mark.parametrize("skip", [0.0, 0.5, 1.0, 1.25, 2.0, 4.0])
 def test_the_extreme_singular_values_and_the_relative_variance_approach_their_limits_as_the_width_grows(skip):
     limits, evenness, errors = exact(kaiming_skip_limits(skip)), 1 - (skip**2 / (1 + skip**2)) ** 2, {}
@@ -93,8 +91,7 @@ def test_the_extreme_singular_values_and_the_relative_variance_approach_their_li
     assert errors[200][1] < 0.25 * errors[20][1]
 
 
-@pytest.mark.claim("Riedi Lemma 17", verdict="holds if")
-@pytest.mark.claim("Riedi Lemma 21", verdict="holds if")
+@pytest.mark.claim("Riedi Lemma 17", "Riedi Lemma 21", verdict="holds if")
 @pytest.mark.claim("Riedi Lemma 21 against Lemma 17", verdict="fails")
 def test_a_negative_skip_breaks_riedi_lemmas_17_and_21_and_the_lower_bound_of_21_can_be_the_weaker_one():
     assert singular(with_skip(exact([[0]]), -1.0)).item() == 1  # Lemma 17: at most -1 + 0

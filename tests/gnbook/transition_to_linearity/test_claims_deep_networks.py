@@ -30,9 +30,7 @@ def proposition_3_1(one, two):
 
 
 @pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
-@pytest.mark.claim("Liu Theorem 3.1, corrected", verdict="holds")
-@pytest.mark.claim("Layered bound", verdict="holds")
-@pytest.mark.claim("The logarithm", verdict="holds")
+@pytest.mark.claim("Liu Theorem 3.1, corrected", "Layered bound", "The logarithm", verdict="holds")
 @pytest.mark.claim("Range of the Hessian", verdict="holds")
 @given(networks())
 def test_the_layered_bound_lies_between_the_hessian_which_its_range_determines_and_the_printed_bounds(network):
@@ -55,8 +53,7 @@ def test_the_layered_bound_lies_between_the_hessian_which_its_range_determines_a
 
 
 @pytest.mark.claim("Liu Proposition 3.1", verdict="holds if")
-@pytest.mark.claim("Liu Section 3.3, diagonal of the kernel", verdict="fails")
-@pytest.mark.claim("Liu Theorem 3.1", verdict="fails")
+@pytest.mark.claim("Liu Section 3.3, diagonal of the kernel", "Liu Theorem 3.1", verdict="fails")
 def test_one_unit_a_layer_needs_terms_that_are_not_in_print():
     one, zero, x = exact([[1.0]]), exact([[0.0]]), exact([1.0])
     layers = layer_norms(module([one, one, zero], torch.tanh), x[None])
@@ -85,10 +82,8 @@ def test_the_layered_bound_is_attained_by_one_unit(w, v, x, sigma):
     assert math.isclose(norm(hessian(weights, x, sigma)), bound, rel_tol=1e-9, abs_tol=TINY)
 
 
-@pytest.mark.claim("Norms of a layer", verdict="holds")
-@pytest.mark.claim("Liu Section 3.3, diagonal of the kernel, corrected", verdict="holds")
-@pytest.mark.claim("Liu Remark 3.2", verdict="holds")
-@pytest.mark.claim("Liu Eqs. 79 and 103", verdict="holds")
+@pytest.mark.claim("Norms of a layer", "Liu Section 3.3, diagonal of the kernel, corrected", verdict="holds")
+@pytest.mark.claim("Liu Remark 3.2", "Liu Eqs. 79 and 103", verdict="holds")
 @given(networks(), seeds)
 def test_the_norms_of_layers_the_kernel_and_gradients_by_hidden_values_by_hand(network, seed):
     weights, x, sigma, skip = network
@@ -136,8 +131,7 @@ def test_the_constants_of_two_activations_are_the_least(sigma):
 
 
 @pytest.mark.claim("Liu Proposition 2.3", verdict="holds if")
-@pytest.mark.claim("Liu Lemma 3.1", verdict="holds")
-@pytest.mark.claim("Liu Theorem 3.2", verdict="holds")
+@pytest.mark.claim("Liu Lemma 3.1", "Liu Theorem 3.2", verdict="holds")
 @given(networks(), seeds, st.sampled_from([0.0, 0.1, 1.0, 10.0]))
 def test_norms_of_layers_hessian_and_kernel_in_a_ball(network, seed, radius):
     weights, x, sigma, skip = network
@@ -154,9 +148,8 @@ def test_norms_of_layers_hessian_and_kernel_in_a_ball(network, seed, radius):
         assert ((GaussNewton(net, x[None]).tangent_kernel() - before).abs() <= farthest * SLACK + TINY).all()
 
 
-@pytest.mark.claim("Liu Theorem 3.2", verdict="holds")
+@pytest.mark.claim("Liu Theorem 3.2", "Liu Eq. 82", verdict="holds")
 @pytest.mark.claim("Liu Theorem 3.3", verdict="open")
-@pytest.mark.claim("Liu Eq. 82", verdict="holds")
 @pytest.mark.parametrize("sigma", SMOOTH)
 @pytest.mark.parametrize("radius", [1.0, 5.0, 10.0])
 @pytest.mark.parametrize("ratios", [(1,), (1, 1), (1, 1, 1), (1, 3), (5, 1), (1, 4, 2)])
@@ -241,9 +234,7 @@ def test_the_share_of_large_gradients_over_draws_of_the_output_layer(skip, failu
 # ---- Appendix E: blocks of the Hessian ------------------------------------------------------------------------------
 
 
-@pytest.mark.claim("Liu Lemma E.1", verdict="holds")
-@pytest.mark.claim("Liu Lemma F.2", verdict="holds")
-@pytest.mark.claim("Liu Lemma G.1", verdict="holds")
+@pytest.mark.claim("Liu Lemma E.1", "Liu Lemma F.2", "Liu Lemma G.1", verdict="holds")
 @given(seeds, st.integers(1, 3), st.integers(1, 3), st.floats(0, 10), matrices(3, 2), matrices(2, 4))
 def test_norms_of_matrices_of_blocks_of_sums_and_of_products(seed, size, count, radius, b, c):
     blocks = gaussian(seed, count, count, size, size)
@@ -310,10 +301,7 @@ def identity(z):
     return z
 
 
-@pytest.mark.claim("Liu Lemma F.3", verdict="fails")
-@pytest.mark.claim("Liu Eqs. 71 and 77", verdict="fails")
-@pytest.mark.claim("Liu Eq. 74", verdict="fails")
-@pytest.mark.claim("Liu Eq. 85, first layer", verdict="fails")
+@pytest.mark.claim("Liu Lemma F.3", "Liu Eqs. 71 and 77", "Liu Eq. 74", "Liu Eq. 85, first layer", verdict="fails")
 @pytest.mark.claim("Liu Appendix G.1, norms of a convolution", verdict="fails")
 def test_small_layers_exceed_what_appendices_f_and_g_allow():
     ones, zero, x = torch.ones(2, 2).double(), exact([[0.0]]), exact([1.0, 1.0])
@@ -329,9 +317,7 @@ def test_small_layers_exceed_what_appendices_f_and_g_allow():
     assert way > 1 / 2**0.5 and math.isclose(way, 1.0, rel_tol=1e-12)
 
 
-@pytest.mark.claim("Liu Lemma F.3, corrected", verdict="holds")
-@pytest.mark.claim("Liu Eqs. 71 and 77, corrected", verdict="holds")
-@pytest.mark.claim("Liu Lemma F.5", verdict="holds")
+@pytest.mark.claim("Liu Lemma F.3, corrected", "Liu Eqs. 71 and 77, corrected", "Liu Lemma F.5", verdict="holds")
 @pytest.mark.claim("Liu Lemmas G.4 and G.5", verdict="holds")
 @given(seeds, st.integers(1, 6), st.integers(1, 3), st.integers(1, 3), smooth, st.booleans())
 def test_values_norms_by_the_weights_and_gradients_of_layers(seed, m, d, depth, sigma, skip):
@@ -350,9 +336,7 @@ def test_values_norms_by_the_weights_and_gradients_of_layers(seed, m, d, depth, 
         assert b.norm() <= (slope * c + skip) ** (depth - index) * c * SLACK
 
 
-@pytest.mark.claim("Liu Eqs. 69 to 75, but for 74", verdict="holds")
-@pytest.mark.claim("Liu Eq. 74, corrected", verdict="holds")
-@pytest.mark.claim("Liu Eqs. 76 and 78", verdict="holds")
+@pytest.mark.claim("Liu Eqs. 69 to 75, but for 74", "Liu Eq. 74, corrected", "Liu Eqs. 76 and 78", verdict="holds")
 @given(networks(most=1, skips=False))
 def test_first_and_second_derivatives_of_a_layer_and_their_norms(network):
     (w, _), a, sigma, _ = network
@@ -407,8 +391,7 @@ def convolution(w, a, sigma):
     return sigma(sum(w[k] @ shifted[:, k : k + q] for k in range(count)) / a.shape[0] ** 0.5)
 
 
-@pytest.mark.claim("Liu Lemmas G.2 and G.3", verdict="holds")
-@pytest.mark.claim("Liu Appendix G.1, norms of a convolution, corrected", verdict="holds")
+@pytest.mark.claim("Liu Lemmas G.2 and G.3", "Liu Appendix G.1, norms of a convolution, corrected", verdict="holds")
 @given(seeds, st.integers(1, 3), st.integers(1, 4), st.sampled_from([1, 3]), st.sampled_from([0.1, 1.0, 3.0]), smooth)
 def test_values_of_a_convolution_and_its_norms_with_the_term_that_the_mixed_one_lacks(seed, m, q, count, scale, sigma):
     def layer(a, w):

@@ -19,12 +19,8 @@ from tests.oracles import norm
 from tests.strategies import exact, gaussian, seeds
 
 
-@pytest.mark.claim("Liu Eq. 9", verdict="holds")
-@pytest.mark.claim("Liu Eq. 10", verdict="holds if")
-@pytest.mark.claim("Liu Eq. 12", verdict="holds")
-@pytest.mark.claim("Liu Eq. 13, corrected", verdict="holds")
-@pytest.mark.claim("Liu Eq. 14", verdict="holds if")
-@pytest.mark.claim("Liu Eq. 15", verdict="holds")
+@pytest.mark.claim("Liu Eq. 9", "Liu Eq. 12", "Liu Eq. 13, corrected", "Liu Eq. 15", verdict="holds")
+@pytest.mark.claim("Liu Eq. 10", "Liu Eq. 14", verdict="holds if")
 @given(
     seeds,
     st.integers(1, 8),
@@ -56,8 +52,7 @@ def test_hessian_kernel_and_221_norm_of_one_hidden_layer(seed, m, scale, x, sigm
 
 
 @pytest.mark.claim("Liu Eq. 10", verdict="holds if")
-@pytest.mark.claim("Liu Eq. 15", verdict="holds")
-@pytest.mark.claim("One hidden layer in the limit", verdict="holds")
+@pytest.mark.claim("Liu Eq. 15", "One hidden layer in the limit", verdict="holds")
 @pytest.mark.parametrize("x", [0.0, 0.5, 1.7, 2.0])
 def test_the_kernel_tends_to_an_expectation_and_the_largest_curvature_to_that_of_the_activation(x):
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
@@ -129,8 +124,7 @@ def test_scaling_a_model_is_scaling_its_label(seed, alpha, label):
     assert torch.isclose(criterion(alpha, label), criterion(1.0, label / alpha), rtol=1e-10)
 
 
-@pytest.mark.claim("Liu Proposition 2.1", verdict="holds")
-@pytest.mark.claim("Signed sums", verdict="holds")
+@pytest.mark.claim("Liu Proposition 2.1", "Signed sums", verdict="holds")
 @given(seeds, *[st.integers(1, 4)] * 2, st.integers(1, 6), st.booleans(), st.sampled_from([1e-2, 1.0]))
 def test_signed_sums_are_the_definition_and_the_least_constant_of_a_contraction(seed, d1, d2, d3, definite, size):
     slices, v = size * gaussian(seed, d3, d1, d2), gaussian(seed + 1, d3)

@@ -280,8 +280,7 @@ def test_the_second_moment_of_the_polynomial(seed, m, radius):
     assert expected >= 3 * m
 
 
-@pytest.mark.claim("Liu Eq. 124, corrected", verdict="holds")
-@pytest.mark.claim("Liu Eq. 125, corrected", verdict="holds")
+@pytest.mark.claim("Liu Eq. 124, corrected", "Liu Eq. 125, corrected", verdict="holds")
 @given(seeds, st.integers(1, 6), radii)
 def test_the_deviations_of_two_sums_and_the_size_of_one_of_three_factors(seed, m, radius):
     s, t = (radius * a / a.norm() for a in gaussian(seed, 2, m))
@@ -289,8 +288,7 @@ def test_the_deviations_of_two_sums_and_the_size_of_one_of_three_factors(seed, m
     assert (s * t**2).sum().abs() <= radius**3 * SLACK
 
 
-@pytest.mark.claim("Liu Eq. 124", verdict="fails")
-@pytest.mark.claim("Liu Eq. 125", verdict="fails")
+@pytest.mark.claim("Liu Eq. 124", "Liu Eq. 125", verdict="fails")
 @pytest.mark.parametrize("delta", [0.01, 0.1, 0.5])
 def test_in_a_small_ball_tails_are_heavier_than_printed_and_in_a_large_one_the_sum_of_three_factors(delta):
     radius = 0.1  # t = (R, 0, ...): the sum is x_1 R^2
@@ -446,10 +444,8 @@ def late(z):
     return z + (z - 100).clamp_min(0) ** 3
 
 
-@pytest.mark.claim("Liu Section 4, a linear output is necessary", verdict="fails")
-@pytest.mark.claim("Liu Section 4, term A", verdict="fails")
-@pytest.mark.claim("Liu Section 4, a Hessian of order one", verdict="fails")
-@pytest.mark.claim("Liu Remark 4.1", verdict="fails")
+@pytest.mark.claim("Liu Section 4, a linear output is necessary", "Liu Section 4, term A", verdict="fails")
+@pytest.mark.claim("Liu Section 4, a Hessian of order one", "Liu Remark 4.1", verdict="fails")
 @pytest.mark.claim("Liu Table 1, non-linear output layer", verdict="fails")
 @given(seeds, st.sampled_from([0.5, 3.0]))
 def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed, radius):
@@ -464,8 +460,7 @@ def test_an_output_that_is_not_linear_elsewhere_is_linear_in_the_whole_ball(seed
     assert slopes(late, 101.0)[1] > 0
 
 
-@pytest.mark.claim("Liu Eq. 28", verdict="holds")
-@pytest.mark.claim("Liu Eq. 29", verdict="holds")
+@pytest.mark.claim("Liu Eq. 28", "Liu Eq. 29", verdict="holds")
 @pytest.mark.claim("Liu Section 4, a linear output is necessary, corrected", verdict="holds")
 @given(seeds, st.integers(1, 20), inputs, st.sampled_from([*OUTPUTS, torch.exp]))
 def test_the_hessian_of_the_output_has_two_terms_and_its_norm_is_within_one_of_the_other(seed, m, x, phi):
@@ -530,9 +525,8 @@ def squeezed(m, seed):
     return bottleneck(m, 1, 1, activation=torch.tanh, seeds=[seed])
 
 
-@pytest.mark.claim("Liu Table 1, linear output layer", verdict="holds")
+@pytest.mark.claim("Liu Table 1, linear output layer", "Liu Table 1, bottleneck", verdict="holds")
 @pytest.mark.claim("Liu Table 1, non-linear output layer", verdict="fails")
-@pytest.mark.claim("Liu Table 1, bottleneck", verdict="holds")
 @pytest.mark.parametrize(
     ("build", "phi", "runs", "low", "high"),
     [(wide, identity, 8, -0.55, -0.3), (wide, torch.exp, 12, -0.25, 0.25), (squeezed, identity, 16, -0.2, 0.2)],
