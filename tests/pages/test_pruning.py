@@ -47,6 +47,12 @@ def test_the_kept_trainings():
     assert ends["weights"] < 1.2 * ends["none"] and ends["every tensor"] > 10 * ends["none"]
 
 
+def test_the_large_networks_differ_in_kappa_alone():
+    """Before training, with the statistics of the batch, as the page prints them from the kept table."""
+    (whole,), (weights,), (tensors,) = (rows("pruning", f"ResNet20, {name}:") for name in KINDS)
+    assert whole[0] == weights[0] == tensors[0] and tensors[1] > 100 * max(whole[1], weights[1])
+
+
 def test_rank_and_loss_tell_the_small_networks_apart_and_kappa_does_not():
     ranks, kappas, losses = (np.array([[row[i] for row in runs()[kind]] for kind in KINDS.values()]) for i in range(3))
     assert (ranks[:2] == values()["eigenvalues"]).all() and (ranks[2] < values()["eigenvalues"] / 2).all()

@@ -34,7 +34,6 @@ def by_mean_image():
 def values():
     deep, standardised = max(GIVEN["depths"]), numbers("standardised kappa")
     return {
-        "half": 100 * (1 - gamma(0.5)),
         "deep": [deep, gamma(1) * deep],
         "paper": 800,
         "full": [divided(2), divided(6)],
