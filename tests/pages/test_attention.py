@@ -1,8 +1,9 @@
 """The numbers and findings of "A transformer at its start"."""
 
 import numpy as np
+import pytest
 
-from tests.pages.pages import kappas
+from tests.pages.pages import kappas, parameters, rows
 
 BLOCKS = (1, 2, 8)
 
@@ -29,3 +30,12 @@ def test_kappa_does_not_follow_the_weights():
         straight = np.median(kappas("attention", factor="weights", data=data, weights="orthogonal"))
         uneven = np.median(kappas("attention", factor="weights", data=data, weights="uneven"))
         assert 1 / 2 < straight / base < 2 and 1 / 2 < uneven / base < 2
+
+
+def test_frozen_queries_and_keys_take_as_long():
+    """Of each size the wait, its upper bound and the steps, of the whole network and with queries and keys frozen."""
+    sizes, found = parameters("attention")["sizes"], rows("attention", "size = ")
+    assert [row[0] for row in found] == 2 * sizes
+    for whole, frozen in zip(found[: len(sizes)], found[len(sizes) :], strict=True):
+        assert np.divide(frozen[1:], whole[1:]) == pytest.approx(1, abs=0.15)
+    assert found[-2][-1] < found[-3][-1] / 4  # frozen ones of twice the size are sooner as well

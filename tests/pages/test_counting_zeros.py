@@ -37,8 +37,8 @@ def values():
         "single": lines()["before, float32"][1],
         "rank": rank,
         "growth": round(kappa / lines()["before, singular values"][1], -2),
-        "missed": round(kappa / lines()["after, above 1e-08"][1], -1),
-        "images": given["relu_images"],
+        "missed": float(lines()["after, above 1e-08"][2]),
+        "images": given["samples"],
     }
 
 
@@ -47,3 +47,14 @@ def test_the_worst_matrix_gets_the_best_mark():
     kappa = pytest.approx(4 / 2.0**-26, rel=0.01)
     assert [found[:2] for found in two.values()] == [(2, kappa), (2, kappa), (1, 1), (2, kappa)]
     assert two["torch.float32 J J'"][2] == "above 10,000"
+
+
+def test_four_of_the_seven_rules_run_at_their_caps():
+    """A rule of precision has its threshold by itself; the last that counts by an absolute one is the threshold."""
+    found = {row["rule"]: row for row in rows() if row["figure"] == "9 rules"}
+    ordered = sorted(found.values(), key=lambda row: row["kappa"])
+    assert [row["gap"] < 2 for row in ordered] == [True] * 4 + [False] * 3 and ordered[-1]["gap"] > 1e14
+    size = 10 * found["float32, relative"]["relu_images"]
+    for rule, cap in (("float32", 2**23 / size), ("float64", 2**52 / size), ("singular values", (2**52 / size) ** 2)):
+        row = found[f"{rule}, relative"]
+        assert row["kappa"] < cap < 1.001 * row["kappa"] * row["gap"]

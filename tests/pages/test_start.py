@@ -66,3 +66,14 @@ def test_a_relu_drifts_by_the_gap_over_pi_and_tanh_does_not():
     lesson = defined() | {"gap": 2.0}
     exec(next(cell.source for cell in in_sight("start") if "def drift" in cell.source), lesson)
     assert lesson["drift"](40_000, *lesson["ReLU"], draws=20).mean() == pytest.approx(values()["double"], abs=0.1)
+
+
+def test_single_networks_do_as_their_mean():
+    """Times the root of the width: the spread shrinks, and single networks go to zero with tanh, not with ReLUs."""
+    lesson, changes = defined() | {"gap": 1.0}, {}
+    exec(next(cell.source for cell in in_sight("start") if "def drift" in cell.source), lesson)
+    for name in ("ReLU", "tanh"):
+        changes[name] = [lesson["drift"](m, *lesson[name]) for m in (400, 6400)]
+        narrow, wide = (each.std() for each in changes[name])
+        assert wide < narrow / 2
+    assert np.abs(changes["tanh"][1]).mean() < 0.04 and (changes["ReLU"][1] < 0).all()
