@@ -38,7 +38,7 @@ def values():
         "rank": rank,
         "growth": round(kappa / lines()["before, singular values"][1], -2),
         "missed": float(lines()["after, above 1e-08"][2]),
-        "images": given["samples"],
+        "images": given["relu_images"],
     }
 
 
