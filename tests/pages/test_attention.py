@@ -1,16 +1,22 @@
 """The numbers and findings of "A transformer at its start"."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from tests.pages.pages import kappas, parameters, rows
 
-BLOCKS = (1, 2, 8)
+BLOCKS, NORMS = (1, 2, 8), ("before", "after", "none")
+
+
+def draws(key, data, norm, blocks):
+    factor = "depth" if norm == "before" else "norm"
+    return kappas("attention", key, factor=factor, data=data, norm=norm, branch="plain", depth=blocks)
 
 
 def kept(data, norm, blocks):
-    where = {"factor": "depth" if norm == "before" else "norm", "data": data, "norm": norm, "branch": "plain"}
-    return [float(np.median(kappas("attention", key, depth=blocks, **where))) for key in ("kappa", "lower")]
+    return [float(np.median(draws(key, data, norm, blocks))) for key in ("kappa", "lower")]
 
 
 def values():
@@ -20,8 +26,17 @@ def values():
 def test_before_is_lowest():
     for data in ("images", "text"):
         for blocks in BLOCKS:
-            before, after, none = (kept(data, norm, blocks) for norm in ("before", "after", "none"))
+            before, after, none = (kept(data, norm, blocks) for norm in NORMS)
             assert all(one < min(others) for one, *others in zip(before, after, none, strict=True))
+
+
+def test_before_wins_in_each_draw():
+    ratios = []
+    for where in product(("images", "text"), BLOCKS):
+        seeds, waits = ([draws(key, where[0], norm, where[1]) for norm in NORMS] for key in ("seed", "lower"))
+        assert seeds[0] == seeds[1] == seeds[2]
+        ratios += [*np.min(waits[1:], axis=0) / waits[0]]
+    assert min(ratios) == pytest.approx(1.2, abs=0.05)
 
 
 def test_kappa_does_not_follow_the_weights():

@@ -48,6 +48,7 @@ def values():
         "networks": sum(row["loss"] == "mse" for row in results.kept("waiting")),
         "between_kappa": found["kappa"]["descent"][0],
         "arriving_kappa": found["kappa"]["descent"][1],
+        "arriving_wait": found["T*"]["descent"][1],
         "entropy_kappa": [between_with_cross_entropy("kappa", way) for way in WAYS],
         "entropy_wait": [between_with_cross_entropy("lower", way) for way in WAYS],
         "most": parameters(PAGE)["most"],
