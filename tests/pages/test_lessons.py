@@ -55,6 +55,23 @@ def test_what_is_in_sight_needs_nothing_that_is_not(name):
     assert {*re.findall(r".*gnbook.*", code)} <= {"from gnbook import figures"}  # nothing but their style
 
 
+def test_the_type_checker_reads_what_cells_define(tmp_path):
+    """Calls that nothing takes and attributes that nothing has; cells reuse names, and say no types."""
+    for name in lessons():
+        code = "\n\n".join(cell.source for cell in cells(name))
+        (tmp_path / f"{name.replace('-', '_')}.py").write_text(code)
+    loose = "var-annotated", "union-attr", "arg-type", "operator", "misc"
+    options = "--config-file=", "--check-untyped-defs", "--ignore-missing-imports", "--follow-imports=silent"
+    options += (
+        "--allow-redefinition-new",
+        "--local-partial-types",
+        *(f"--disable-error-code={code}" for code in loose),
+    )
+    command = [sys.executable, "-m", "mypy", *options, *sorted(map(str, tmp_path.glob("*.py")))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+
+
 @each_lesson
 def test_the_first_cell_says_what_each_parameter_is(name):
     first = in_sight(name)[0]
