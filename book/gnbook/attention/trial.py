@@ -106,7 +106,9 @@ def law_of_depth(
     scales = [1.0 if norm != "before" else (j + 1) ** -0.5 for j in range(branches)]
     if branch != "plain":
         scales = [branches**-0.5] * branches
-    rate = 1 / branches if branch == "multiplier" else 1.0
+    rates = [1 / branches if branch == "multiplier" else 1.0] * branches
+    if branch == "plain":
+        rates = [scale**2 for scale in scales]  # a gradient by a branch sees the normalised tokens
     return deep_linear(
         branches + 2,
         width,
@@ -114,7 +116,7 @@ def law_of_depth(
         inputs=rank,
         scale=[1.0, *scales, 1.0],
         skip=[0.0, *[1.0] * branches, 0.0],
-        rates=[1.0, *[rate] * branches, 1.0],
+        rates=[1.0, *rates, 1.0],
     ).kappa
 
 

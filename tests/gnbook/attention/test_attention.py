@@ -1,9 +1,10 @@
 """The transformers, what their arguments change, and the measurements of one beside others of the same."""
 
+import numpy as np
 import pytest
 import torch
 from gnbook.attention.models import DATA, Attention, build, samples
-from gnbook.attention.trial import measure
+from gnbook.attention.trial import law_of_depth, measure
 from torch import nn
 
 
@@ -87,3 +88,22 @@ def test_the_law_knows_gains_and_scores():
     first, *others = (row["law_ratio"] for row in rows)
     assert [other / first for other in others] == pytest.approx([0.5**4, 0.1**2])
     assert rows[2]["last_ratio"] / rows[0]["last_ratio"] == pytest.approx(0.01, rel=0.7)
+
+
+def test_the_law_with_the_norm_before_is_that_of_linear_branches_on_normalised_tokens():
+    """How much a branch counts is measured here, by tokens that go through the network."""
+    width, rank, depth, rng = 300, 100, 4, np.random.default_rng(0)
+    below = rng.standard_normal((width, rank)) / rank**0.5  # the embedding, and what is below each branch
+    start, products, steps = np.linalg.norm(below), [], []
+    for _ in range(2 * depth):
+        share = start / np.linalg.norm(below)  # the norm takes the tokens back to the length they had
+        branch = share * rng.standard_normal((width, width)) / width**0.5
+        products, steps = [*products, below], [*steps, (share, branch)]
+        below = below + branch @ below
+    above = rng.standard_normal(width) / width**0.5
+    G = below.T @ below  # the term of the head
+    for (share, branch), part in zip(reversed(steps), reversed(products), strict=True):
+        G += share**2 * above @ above * part.T @ part
+        above = above + above @ branch
+    G += above @ above * np.eye(rank)
+    assert np.linalg.cond(G) == pytest.approx(law_of_depth(depth, width=width, rank=rank), rel=0.35)
