@@ -15,8 +15,9 @@ from torch.optim import Optimizer
 
 from gnlib.advice.candidates import Setting, arguments_of
 from gnlib.advice.layers import NORMALISATION
+from gnlib.advice.look import Measured
+from gnlib.advice.race import advice
 from gnlib.advice.runs import Batch, Trainer, loss_on
-from gnlib.advice.search import Measured, Search
 from gnlib.advice.suggestions import Advice
 from gnlib.diagnosis.course import loss_bounds_of, view_of_side
 from gnlib.diagnosis.preconditioner import NAMED
@@ -115,7 +116,7 @@ class Trials:
             trainer = self.trainer(None)
             meaning = f"trials are by gradient descent ({str(error).splitlines()[0]})"
             remarks.append(Line("optimiser", f"{type(self._optimizer).__name__} cannot be made anew", meaning))
-        found = Search(self._setting, measure, trainer, budget).advice()
+        found = advice(self._setting, measure, trainer, budget)
         return replace(found, remarks=(*found.remarks, *remarks))
 
     def _precision(self) -> torch.dtype | None:

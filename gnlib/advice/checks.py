@@ -11,8 +11,10 @@ from gnlib.text import Line, listed
 APART = 3.0  # times the spread, by which targets and outputs are named
 
 
-def remarks_on(setting: Setting) -> Iterator[Line]:
+def remarks_on(setting: Setting, in_vain: bool = False) -> Iterator[Line]:
     """Yield a line on targets of another scale than the outputs, on what is constant, and on classes without samples.
+
+    `in_vain`: standardised targets were tried, and gained nothing.
 
     Examples
     --------
@@ -23,7 +25,7 @@ def remarks_on(setting: Setting) -> Iterator[Line]:
     """
     y, f = setting.y, setting.result
     if setting.has_numbers:
-        yield from _of_numbers(setting, y.detach().double())
+        yield from _of_numbers(setting, y.detach().double(), in_vain)
     elif isinstance(y, Tensor) and y.ndim == 1 and isinstance(f, Tensor) and f.ndim == 2 and setting.loss != "mse":
         missing = sorted({*range(f.shape[1])} - {*y.tolist()})
         if len(missing) == f.shape[1] - 1:
@@ -40,7 +42,7 @@ def remarks_on(setting: Setting) -> Iterator[Line]:
             yield Line("inputs", which, f"{listed(constant)}: they are centred and not divided")
 
 
-def _of_numbers(setting: Setting, y: Tensor) -> Iterator[Line]:
+def _of_numbers(setting: Setting, y: Tensor, in_vain: bool) -> Iterator[Line]:
     if y.numel() > 1 and bool((y == y.flatten()[0]).all()):
         meaning = "a bias fits them; no step tells anything of the network"
         yield Line("targets", f"all are {float(y.flatten()[0]):.3g}", meaning)
@@ -53,4 +55,6 @@ def _of_numbers(setting: Setting, y: Tensor) -> Iterator[Line]:
     if standard or (abs(mean - of) <= APART * own and own / APART <= spread <= APART * own):
         return
     meaning = "standardise them: training has to bridge that first"
+    if in_vain:
+        meaning = "training has to bridge that first; standardising them was tried, and saves no fifth of the steps"
     yield Line("targets", f"{mean:.3g} +- {spread:.3g}, the outputs {of:.3g} +- {own:.3g}", meaning)

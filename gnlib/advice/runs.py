@@ -19,9 +19,9 @@ SETTLED = 10  # steps after which a rate counts as one that does not explode
 BEHIND = 20, 40, 80  # steps at which a run that is behind another one ends
 EXPLODED = 1e6  # times the first loss
 HALVINGS = 40
-OF_STABLE = 1 / 2, 1 / 6, 1 / 20  # learning rates of descent, in the largest stable one
-OF_OWN = 1 / 3, 1.0, 3.0  # those of an optimiser, in its own
-OF_ADAM = 1e-3, 3e-3, 1e-2
+OF_STABLE = 1 / 2  # first learning rate of descent, in the largest stable one
+OF_ADAM = 3e-3
+APART = 3.0  # learning rates, one over the next
 
 
 class Batch(NamedTuple):
@@ -69,6 +69,11 @@ class Run:
         return min(filter(math.isfinite, self.losses), default=math.inf)
 
     @property
+    def least_held_out(self) -> float | None:
+        """The least loss on held-out data that is finite, if there are such data."""
+        return min(filter(math.isfinite, self.held_out), default=math.inf) if self.held_out else None
+
+    @property
     def is_sound(self) -> bool:
         """Whether ten steps were taken and the loss is then no larger than at the start."""
         return len(self.losses) > SETTLED and self.losses[-1] <= self.losses[0]
@@ -87,7 +92,7 @@ def best_of(runs: Sequence[Run], goal: float) -> Run:
 
 
 def further_rate(runs: Sequence[Run], goal: float) -> float | None:
-    """Return a rate beyond those that were run if the best of them is at an end, or half of the least if all explode.
+    """Return three times the largest rate while that is the best, then a third of the least.
 
     Examples
     --------
@@ -99,10 +104,10 @@ def further_rate(runs: Sequence[Run], goal: float) -> float | None:
     """
     rates, best = sorted(run.rate for run in runs), best_of(runs, goal)
     if not best.is_sound:
-        return rates[0] / 2
-    if len(runs) == 1 or best.rate not in (rates[0], rates[-1]):
-        return None
-    return best.rate * (rates[-1] / rates[-2] if best.rate == rates[-1] else rates[0] / rates[1])
+        return rates[0] / APART
+    if best.rate == rates[-1]:
+        return best.rate * APART
+    return best.rate / APART if best.rate == rates[0] else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,11 +155,11 @@ class Trainer:
         known = {None: "gradient descent", "sgd": "gradient descent", "adam": "Adam"}
         return known.get(self.optimizer, str(self.optimizer))
 
-    def rates(self, stable: float) -> list[float]:
-        """Return the learning rates to try, for a network with such a largest stable rate of descent."""
+    def first_rate(self, stable: float) -> float:
+        """Return the learning rate to begin with, for a network with such a largest stable rate of descent."""
         if isinstance(self.optimizer, Optimizer):
-            return [_rate_of(self.optimizer.param_groups) * factor for factor in OF_OWN]
-        return [*OF_ADAM] if self.optimizer == "adam" else [stable * factor for factor in OF_STABLE]
+            return _rate_of(self.optimizer.param_groups)
+        return OF_ADAM if self.optimizer == "adam" else stable * OF_STABLE
 
     def safe_rate(self, module: nn.Module, rate: float, seconds: float) -> float | None:
         """Return the first of a rate, its half, its quarter and so on at which ten steps do not explode, if any."""

@@ -16,6 +16,18 @@ from gnlib.text import Line, Page
 WORSE = 1.05  # times the least loss on held-out data, above which a change loses there
 
 
+def loses(run: Run, before: Run) -> bool:
+    """Return whether a run is worse than another on held-out data, if there are such data.
+
+    Examples
+    --------
+    >>> loses(Run(0.1, (1.0, 0.1), (1.0, 0.9)), Run(0.1, (1.0, 0.5), (1.0, 0.6)))
+    True
+    """
+    losses = run.least_held_out, before.least_held_out
+    return losses[0] is not None and losses[1] is not None and losses[0] > WORSE * losses[1]
+
+
 @dataclass(frozen=True, eq=False)
 class Suggestion:
     """A change that was run, and was faster by a fifth.
@@ -54,16 +66,13 @@ class Suggestion:
     @property
     def held_out(self) -> tuple[float, float] | None:
         """The least losses on held-out data, with the change and without, if there are such data."""
-        if not self.run.held_out or not self.before.held_out:
-            return None
-        with_it, without = (min(filter(math.isfinite, r.held_out), default=math.inf) for r in (self.run, self.before))
-        return with_it, without
+        with_it, without = self.run.least_held_out, self.before.least_held_out
+        return None if with_it is None or without is None else (with_it, without)
 
     @property
     def loses(self) -> bool:
         """Whether it is worse on held-out data."""
-        found = self.held_out
-        return found is not None and found[0] > WORSE * found[1]
+        return loses(self.run, self.before)
 
     @property
     def effect(self) -> str:
@@ -155,12 +164,12 @@ class Advice(Page):
             return [Line("try", each.what, each.effect) for each in self.suggestions]
         if not self.tried:
             return [Line("try", "nothing was tried", "a copy of the network cannot be trained here")]
-        run = [what for what, run in self.runs.items() if len(run.losses) > SETTLED]
+        run = sum(len(run.losses) > SETTLED for run in self.runs.values())
         untimed = any("pass a larger budget=" in why for why in self.left_out.values())
-        if len(run) < 2 and (len(self.tried) > 1 or untimed):
+        if run < 2 and (len(self.tried) > 1 or untimed):
             few = f"{self.budget:.2g} s are too few for ten steps with a change and without; pass a larger budget="
             return [Line("try", "nothing was tried", few)]
-        most = f"of {len(self.tried) - 1} changes that were measured the best {max(len(run) - 1, 0)} were run"
+        most = f"{len(self.tried) - 1} changes were measured, {max(run - 1, 0)} were run"
         return [Line("try", "nothing new", f"{most}; none gains a fifth")]
 
     def omissions(self) -> list[Line]:

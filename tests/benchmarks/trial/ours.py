@@ -37,7 +37,7 @@ def ask(case: Case, module: nn.Module, data: Data, optimizer: str, budget: float
         suggestions=tuple(str(each.what) for each in found),
         module=advice.apply(0).train() if found else None,
         rate=found[0].run.rate if found else None,
-        tried=tuple(what for what in advice.tried if what != "no change"),
+        tried=tuple(what for what in {**advice.tried, **advice.runs} if what != "no change"),
         seconds=process_time() - start,
     )
 

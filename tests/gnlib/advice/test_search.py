@@ -10,8 +10,10 @@ from torch.optim import SGD, Adam, Optimizer
 import gnlib
 from gnlib import GaussNewton
 from gnlib.advice.candidates import Change, Setting
+from gnlib.advice.checks import remarks_on
+from gnlib.advice.look import Candidate, Clock, Look, Measured
+from gnlib.advice.race import Race
 from gnlib.advice.runs import Run
-from gnlib.advice.search import Candidate, Measured, Search
 from gnlib.advice.suggestions import Advice, Suggestion
 from gnlib.advice.wrappers import by_feature
 from gnlib.laws.waiting import Waiting
@@ -24,7 +26,7 @@ AMPLE = 600.0  # seconds, of which a few are taken: what is tried depends on no 
 @pytest.fixture(autouse=True)
 def seeded(monkeypatch):
     GENERATOR.manual_seed(0)
-    monkeypatch.setattr("gnlib.advice.search.MOST_RUN", 5)
+    monkeypatch.setattr("gnlib.advice.race.MOST_RUN", 5)
 
 
 def random(*shape):
@@ -66,17 +68,20 @@ def test_a_network_that_is_well_prepared_is_left_alone_and_what_had_no_time_is_n
     net, y = nn.Linear(4, 1), q @ random(4, 1)
     advice = GaussNewton(net, q, y).advice(budget=AMPLE)
     assert not advice.suggestions and "nothing new" in str(advice) and len(advice.tried) > 1
-    assert f"of {len(advice.tried) - 1} changes that were measured" in page(advice) and "none gains a fifth" in page(
-        advice
-    )
+    assert f"{len(advice.tried) - 1} changes were measured" in page(advice) and "none gains a fifth" in page(advice)
     with pytest.raises(IndexError, match="There are 0 suggestions"):
         advice.apply(0)
     hurried = GaussNewton(net, 10 + q, y).advice(budget=1e-6)
     assert len(hurried.tried) == 1 and "no time within 1e-06 s; pass a larger budget=" in page(hurried)
 
 
+chosen = Look.chosen
+
+
 def test_a_budget_for_no_ten_steps_is_said_to_be_too_small(monkeypatch):
-    monkeypatch.setattr(Search, "left", property(lambda self: 0.0 if self.compared else 600.0))
+    monkeypatch.setattr(
+        "gnlib.advice.look.Look.chosen", lambda look: (chosen(look), setattr(look.clock, "budget", 0))[0]
+    )
     hurried = GaussNewton(perceptron(), 10 + random(20, 3), random(20, 1)).advice(budget=2.0)
     assert hurried.suggestions == () and hurried.runs == {} and len(hurried.tried) > 1
     assert "try nothing was tried: 2 s are too few for ten steps with a change and without" in page(hurried)
@@ -118,38 +123,45 @@ def test_a_suggestion_says_where_nothing_got_there_and_what_it_loses():
     assert not keeps.loses and "it does not lose" in str(keeps)
 
 
-def searched(*kinds):
-    """A search, and candidates with changes of these kinds that were measured."""
+def raced(*kinds):
+    """A race that has not begun, and candidates with changes of these kinds."""
     x, y = uneven()
-    search = Search(Setting(nn.Linear(4, 1), [{0: x}], y, "mse"), lambda m: Measured(1.0, 1.0, None), None, AMPLE)
-    search.trainer = type("Named", (), {"name": "SGD"})()
+    measure = lambda _: Measured(1.0, 1.0, lambda _: WAITING)  # noqa: E731
+    look = Look(Setting(nn.Linear(4, 1), [{0: x}], y, "mse"), measure, Clock(AMPLE))
     made = [tuple(Change(kind, kind, lambda m: m) for kind in some.split()) for some in kinds]
-    return search, [Candidate(c, nn.Linear(4, 1), Measured(1.0, 1.0, lambda s: WAITING)) for c in made]
+    named = type("Named", (), {"name": "SGD"})()
+    return Race(look, [], named), look.unchanged, [Candidate(c, nn.Linear(4, 1), measure) for c in made]
 
 
 def test_the_simpler_of_two_that_are_as_good_is_suggested():
-    search, (both, one, other) = searched("inputs targets", "inputs", "targets")
+    race, unchanged, (both, one, other) = raced("inputs targets", "inputs", "targets")
     slow = a_run(1.0, *[0.9] * 50, 0.05)
     quick, as_quick, later = (a_run(1.0, *[0.9] * n, 0.05) for n in (20, 21, 23))
     for runs, expected in (((quick, as_quick, later), ["inputs"]), ((quick, later, later), ["inputs; targets"])):
-        search.runs = {search.candidates[0]: slow, both: runs[0], one: runs[1], other: runs[2]}
-        assert [s.what for s in search._found()][:1] == expected
+        race.runs = {unchanged: slow, both: runs[0], one: runs[1], other: runs[2]}
+        assert [s.what for s in race.won][:1] == expected
 
 
 def test_a_change_that_only_begins_lower_is_not_suggested():
     """The goal is 0.1; without a change the loss stays at 0.97, and is beyond it at once with zero weights, say."""
-    search, candidates = searched("weights", "inputs")
+    race, unchanged, candidates = raced("weights", "inputs")
     for end, expected in ((0.9, ["inputs"]), (0.7, ["weights", "inputs"])):
         courses = a_run(0.96, *[end] * 200), a_run(1.0, *[0.98] * 20, *[0.5] * 180)
-        search.runs = {search.candidates[0]: a_run(1.0, *[0.98] * 150, *[0.97] * 50)} | dict(
-            zip(candidates, courses, strict=True)
-        )
-        assert [s.what for s in search._found()] == expected
+        race.runs = {unchanged: a_run(1.0, *[0.98] * 150, *[0.97] * 50)} | dict(zip(candidates, courses, strict=True))
+        assert [s.what for s in race.won] == expected
+
+
+@pytest.mark.parametrize("gains", [True, False])
+def test_targets_that_were_standardised_in_vain_are_said_to_be(gains):
+    race, unchanged, (targets,) = raced("targets")
+    race.runs = {unchanged: a_run(1.0, *[0.9] * 50, 0.05), targets: a_run(1.0, *[0.9] * (20 if gains else 49), 0.05)}
+    lines = [*remarks_on(race._look.setting, race.is_in_vain("targets"))]
+    assert ("was tried, and saves no fifth" in lines[0].meaning) != gains
 
 
 @pytest.mark.slow
 def test_what_is_usual_is_run_and_nothing_that_was_run_is_faster_than_the_first_suggestion(monkeypatch):
-    monkeypatch.setattr("gnlib.advice.search.MOST_RUN", 12)
+    monkeypatch.setattr("gnlib.advice.race.MOST_RUN", 12)
     x, y = uneven()
     advice = GaussNewton(perceptron(4, hidden=nn.ReLU), x, y, optimizer="adam").advice(budget=AMPLE)
     first, goal = advice.suggestions[0], min(run.losses[0] for run in advice.runs.values()) / 10
@@ -304,7 +316,7 @@ def test_data_that_tell_little_are_named(x, y, loss, said):
 
 @pytest.mark.bad_input
 def test_a_change_that_fits_at_once_and_a_loss_below_zero_have_goals(monkeypatch):
-    monkeypatch.setattr("gnlib.advice.search.MOST_RUN", 12)
+    monkeypatch.setattr("gnlib.advice.race.MOST_RUN", 12)
     x, y = random(12, 3), random(12, 1)
     fits = GaussNewton(perceptron(), x, torch.zeros(12, 1)).advice(budget=AMPLE)
     assert fits.suggestions[0].what == "zero weights in 2 (Linear)" and fits.suggestions[0].run.losses[0] == 0

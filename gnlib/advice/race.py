@@ -1,0 +1,211 @@
+"""Which changes help: the best that were measured are run, and what is one change from the first of them."""
+
+import math
+from collections.abc import Iterator
+from time import perf_counter
+
+from gnlib.advice.candidates import TARGETS, Setting
+from gnlib.advice.checks import remarks_on
+from gnlib.advice.look import Candidate, Clock, Look, Measure
+from gnlib.advice.runs import APART, SETTLED, STEPS, Run, Trainer, best_of, further_rate
+from gnlib.advice.suggestions import Advice, Suggestion, loses
+
+WORTH = 1.25  # times as many steps without a change: then it is suggested
+CLOSE = 1.05  # times as many steps up to which the simpler one of two is preferred
+MOST = 3  # candidates that are suggested
+RATES = 10  # at most, of a candidate that is run
+WHOLE = 120  # steps in which a few rates are told apart
+MOST_RUN = 16  # candidates, with those that differ from the best by one change
+
+
+def advice(setting: Setting, measure: Measure, trainer: Trainer, budget: float) -> Advice:
+    """Return what to change: half of the seconds are for measuring candidates, half for running the best."""
+    clock = Clock(budget)
+    look = Look(setting, measure, clock)
+    race = Race(look, look.chosen(), trainer)
+    tried = {change.what for candidate in (*look.candidates, *race.runs) for change in candidate.changes}
+    return Advice(
+        suggestions=tuple(race.won),
+        tried={c.what: c.waiting(race.goal) for c in look.candidates},
+        runs={c.what: run for c, run in race.runs.items()},
+        left_out={what: why for what, why in look.left_out.items() if what not in tried},
+        remarks=tuple(remarks_on(setting, race.is_in_vain(TARGETS))),
+        budget=budget,
+        seconds=clock.spent,
+    )
+
+
+class Race:
+    """Runs of the network as it is and of candidates, each at the best of some rates.
+
+    From what was first in the runs on, one change is left out or put in the place of another, while that is better.
+
+    Parameters
+    ----------
+    look
+        what was measured
+    chosen
+        candidates to run first
+    trainer
+        what takes the steps
+    """
+
+    def __init__(self, look: Look, chosen: list[Candidate], trainer: Trainer) -> None:
+        self._look, self._trainer, self._clock, self.goal = look, trainer, look.clock, look.goal
+        self.runs: dict[Candidate, Run] = {}
+        self._ten = 0.0  # seconds of ten steps
+        if chosen:
+            self._run(chosen)
+        if len(self.runs) > 1:
+            self._improve()
+
+    @property
+    def _unchanged(self) -> Run:
+        return self.runs[self._look.unchanged]
+
+    def _run(self, chosen: list[Candidate]) -> None:
+        """Run the network as it is and the chosen ones: at several rates, at one where there is little time."""
+        start = perf_counter()
+        self._trainer.run(self._look.unchanged.module, 1e-3, -math.inf, 0.0, steps=0)
+        step = perf_counter() - start
+        self._ten = (SETTLED + 2) * step
+        rates = RATES if self._clock.left > 3 * 2 * self._ten else 1
+        afford = int(self._clock.left / (min(rates, 3) * self._ten))
+        if afford >= 2:
+            whole = max(int(self._clock.left / 2 / (WHOLE * step)), 2)  # half is for what is close to the best
+            some = [self._look.unchanged, *chosen[: min(afford, whole) - 1]]
+            seconds = self._clock.left * (2 / 3) / len(some)
+            for candidate in some:
+                self.runs[candidate] = self._best_run(candidate, self._first_rate(candidate), seconds, rates)
+        for candidate in chosen[max(afford - 1, 0) :]:
+            why = f"no time for ten steps within {self._clock.budget:.2g} s; pass a larger budget="
+            self._look.left_out[candidate.what] = why
+
+    def _first_rate(self, candidate: Candidate) -> float:
+        """Return the same multiple of the usual rate that was best for the network as it is."""
+        of, unchanged = self._trainer.first_rate, self._look.unchanged
+        known = unchanged in self.runs and self._unchanged.is_sound
+        factor = self._unchanged.rate / of(unchanged.measured.stable) if known else 1.0
+        return factor * of(candidate.measured.stable)
+
+    def _best_run(self, candidate: Candidate, rate: float, seconds: float, most: int, steps: int = STEPS) -> Run:
+        """Return the best run of some rates, which go up while that is better, and then down."""
+        end, runs = perf_counter() + seconds, list[Run]()
+        following: float | None = rate
+        while following is not None and len(runs) < most and (not runs or perf_counter() < end):
+            runs.append(self._run_at(candidate, following, runs, (end - perf_counter()) / 2, steps))
+            following = further_rate(runs, self.goal)
+        return best_of(runs, self.goal)
+
+    def _run_at(self, candidate: Candidate, rate: float, others: list[Run], seconds: float, steps: int) -> Run:
+        """Run a candidate at a rate, until it cannot be better than others."""
+        ahead = best_of(others, self.goal) if others else None
+        if ahead is not None and ahead.is_sound and ahead.steps_to(self.goal) < math.inf:
+            steps = max(int(ahead.steps_to(self.goal)), SETTLED)
+        if candidate is self._look.unchanged:
+            ahead = None  # all others are compared with it: it may fall behind for a while
+        return self._trainer.run(candidate.module, rate, self.goal, max(seconds, self._ten), steps, ahead)
+
+    def _improve(self) -> None:
+        """Go from the first to what is as fast with fewer changes, or faster with another one, while there is time."""
+        best: Candidate | None = min([*self.runs][1:], key=self._rank)
+        path: list[Candidate] = []
+        while best is not None:
+            path.append(best)
+            best = next((c for c in self._neighbours(path[-1]) if c not in path and self._is_better(c, path[-1])), None)
+        for candidate in (self._look.unchanged, path[-1]):
+            self.runs[candidate] = self._refined(candidate)
+
+    def _neighbours(self, first: Candidate) -> Iterator[Candidate]:
+        """Run and yield candidates that differ from one by a change: those with fewer first."""
+        fewer = [[other for other in first.changes if other is not change] for change in first.changes]
+        more = [
+            [*(other for other in first.changes if other.kind != change.kind), change]
+            for change in self._look.changes
+            if change not in first.changes
+        ]
+        for changes in (*fewer, *more):
+            if any(change.what in self._look.refused for change in changes):
+                continue
+            names = {change.what for change in changes}
+            candidate = next((each for each in self.runs if each.names == names), None)
+            if candidate is None:
+                if self._clock.left <= self._look.longest or len(self.runs) >= MOST_RUN:
+                    return
+                steps = CLOSE * self.runs[first].steps_to(self.goal)
+                steps = STEPS if steps == math.inf else max(math.ceil(steps), SETTLED)
+                try:
+                    candidate = self._look.made(*changes)
+                    run = self._best_run(candidate, self.runs[first].rate, self._clock.left / 3, RATES, steps)
+                except (ValueError, RuntimeError):  # it goes with other changes alone
+                    continue
+                self.runs[candidate] = run
+            yield candidate
+
+    def _refined(self, candidate: Candidate) -> Run:
+        """Return the best of the run of a candidate and of two at rates between those that were run."""
+        runs = [self.runs[candidate]]
+        for factor in (APART**0.5, APART**-0.5):
+            if self._clock.left > 0 and runs[0].is_sound:
+                runs.append(self._run_at(candidate, runs[0].rate * factor, runs, self._clock.left / 2, STEPS))
+        return best_of(runs, self.goal)
+
+    def _is_simpler(self, one: Candidate, other: Candidate) -> bool:
+        """Whether a candidate has some of the changes of another, and takes at most 5 % more steps."""
+        if not one.names < other.names:
+            return False
+        mine, its = self._compared(one, other)
+        return self.runs[one].is_sound and mine <= CLOSE * its and mine < math.inf
+
+    def _is_better(self, one: Candidate, other: Candidate) -> bool:
+        """Whether a candidate is simpler than another, or takes fewer steps, by 5 %."""
+        mine, its = self._compared(one, other)
+        return self._is_simpler(one, other) or (self.runs[one].is_sound and CLOSE * mine < its)
+
+    def _compared(self, one: Candidate, other: Candidate) -> tuple[float, float]:
+        """Return the steps of two to the goal, or where neither gets there to the common loss."""
+        runs = self.runs[one], self.runs[other]
+        goal = self.goal if min(run.steps_to(self.goal) for run in runs) < math.inf else self._common
+        return runs[0].steps_to(goal), runs[1].steps_to(goal)
+
+    @property
+    def _common(self) -> float:
+        """The loss at which runs are compared: the goal, or the least that the network reaches as it is."""
+        before = self._unchanged
+        return max(self.goal, before.least) if before.is_sound and before.least < before.losses[0] else self.goal
+
+    def _rank(self, candidate: Candidate) -> tuple[bool, float, float]:
+        run = self.runs[candidate]
+        return not run.is_sound, run.steps_to(self.goal), run.steps_to(self._common)
+
+    def _gains(self, candidate: Candidate) -> bool:
+        """Whether a candidate is faster by a fifth, and ends lower by a fifth where the goal is not reached without."""
+        run, before = self.runs[candidate], self._unchanged
+        end = before.least - (1 - 1 / WORTH) * abs(before.least)
+        ends_lower = not before.is_sound or before.least <= self.goal or run.least <= end
+        steps, instead = (each.steps_to(self._common) for each in (run, before))
+        return run.is_sound and ends_lower and steps < math.inf and instead >= WORTH * max(steps, 1.0)
+
+    @property
+    def won(self) -> list[Suggestion]:
+        """What was faster by a fifth, the first at the goal first, without what has a part that gains nothing.
+
+        What loses on held-out data comes last; what cannot be measured is left out.
+        """
+        gaining = [c for c in sorted([*self.runs][1:], key=self._rank) if self._gains(c)]
+        best = [c for c in gaining if not any(self._is_simpler(other, c) for other in gaining)]
+        found: list[Suggestion] = []
+        for c in sorted(best, key=lambda c: loses(self.runs[c], self._unchanged)):
+            try:
+                waiting = c.waiting(self.goal)
+            except (ValueError, RuntimeError):  # it was measured with other changes
+                continue
+            runs = self.runs[c], self._unchanged
+            found.append(Suggestion(c.what, *runs, self._common, waiting, self._trainer.name, c.module))
+            if len(found) == MOST:
+                break
+        return found
+
+    def is_in_vain(self, what: str) -> bool:
+        """Whether a change was run, and is part of no suggestion."""
+        return any(what in c.names for c in self.runs) and not any(what in each.what for each in self.won)
