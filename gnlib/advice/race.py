@@ -7,7 +7,7 @@ from time import perf_counter
 from gnlib.advice.candidates import TARGETS, Setting
 from gnlib.advice.checks import remarks_on
 from gnlib.advice.look import Candidate, Clock, Look, Measure
-from gnlib.advice.runs import APART, SETTLED, STEPS, Run, Trainer, best_of, further_rate
+from gnlib.advice.runs import SETTLED, STEPS, Run, Trainer, best_of, further_rates
 from gnlib.advice.suggestions import Advice, Suggestion, loses
 
 WORTH = 1.25  # times as many steps without a change: then it is suggested
@@ -15,7 +15,7 @@ CLOSE = 1.05  # times as many steps up to which the simpler one of two is prefer
 MOST = 3  # candidates that are suggested
 RATES = 10  # at most, of a candidate that is run
 WHOLE = 120  # steps in which a few rates are told apart
-MOST_RUN = 16  # candidates, with those that differ from the best by one change
+MOST_RUN = 24  # candidates
 
 
 def advice(setting: Setting, measure: Measure, trainer: Trainer, budget: float) -> Advice:
@@ -38,7 +38,8 @@ def advice(setting: Setting, measure: Measure, trainer: Trainer, budget: float) 
 class Race:
     """Runs of the network as it is and of candidates, each at the best of some rates.
 
-    From what was first in the runs on, one change is left out or put in the place of another, while that is better.
+    From what was first in the runs on, one change is left out or put in the place of another, while that is better;
+    what was measured is run, too, as far as there is time.
 
     Parameters
     ----------
@@ -89,12 +90,12 @@ class Race:
         return factor * of(candidate.measured.stable)
 
     def _best_run(self, candidate: Candidate, rate: float, seconds: float, most: int, steps: int = STEPS) -> Run:
-        """Return the best run of some rates, which go up while that is better, and then down."""
+        """Return the best run of some rates: up while that is better, then down, then two beside the best."""
         end, runs = perf_counter() + seconds, list[Run]()
-        following: float | None = rate
-        while following is not None and len(runs) < most and (not runs or perf_counter() < end):
-            runs.append(self._run_at(candidate, following, runs, (end - perf_counter()) / 2, steps))
-            following = further_rate(runs, self.goal)
+        following = [rate]
+        while following and len(runs) < most and (not runs or perf_counter() < end):
+            runs.append(self._run_at(candidate, following.pop(), runs, (end - perf_counter()) / 2, steps))
+            following = following or further_rates(runs, self.goal)
         return best_of(runs, self.goal)
 
     def _run_at(self, candidate: Candidate, rate: float, others: list[Run], seconds: float, steps: int) -> Run:
@@ -107,48 +108,37 @@ class Race:
         return self._trainer.run(candidate.module, rate, self.goal, max(seconds, self._ten), steps, ahead)
 
     def _improve(self) -> None:
-        """Go from the first to what is as fast with fewer changes, or faster with another one, while there is time."""
+        """Go from the first to what is as fast with fewer changes, or faster with other ones, while there is time."""
         best: Candidate | None = min([*self.runs][1:], key=self._rank)
         path: list[Candidate] = []
         while best is not None:
             path.append(best)
-            best = next((c for c in self._neighbours(path[-1]) if c not in path and self._is_better(c, path[-1])), None)
-        for candidate in (self._look.unchanged, path[-1]):
-            self.runs[candidate] = self._refined(candidate)
+            best = next((c for c in self._others(path[-1]) if c not in path and self._is_better(c, path[-1])), None)
 
-    def _neighbours(self, first: Candidate) -> Iterator[Candidate]:
-        """Run and yield candidates that differ from one by a change: those with fewer first."""
+    def _others(self, first: Candidate) -> Iterator[Candidate]:
+        """Run and yield candidates that differ from one by a change, those with fewer first; then all measured ones."""
         fewer = [[other for other in first.changes if other is not change] for change in first.changes]
         more = [
             [*(other for other in first.changes if other.kind != change.kind), change]
             for change in self._look.changes
-            if change not in first.changes
+            if change not in first.changes and change.what not in self._look.refused
         ]
-        for changes in (*fewer, *more):
-            if any(change.what in self._look.refused for change in changes):
-                continue
+        measured = [[*candidate.changes] for candidate in sorted(self._look.candidates, key=self._look.waits)]
+        steps = CLOSE * self.runs[first].steps_to(self.goal)
+        steps = STEPS if steps == math.inf else max(math.ceil(steps), SETTLED)
+        for changes in (*fewer, *more, *measured):
             names = {change.what for change in changes}
             candidate = next((each for each in self.runs if each.names == names), None)
             if candidate is None:
                 if self._clock.left <= self._look.longest or len(self.runs) >= MOST_RUN:
                     return
-                steps = CLOSE * self.runs[first].steps_to(self.goal)
-                steps = STEPS if steps == math.inf else max(math.ceil(steps), SETTLED)
                 try:
                     candidate = self._look.made(*changes)
-                    run = self._best_run(candidate, self.runs[first].rate, self._clock.left / 3, RATES, steps)
+                    run = self._best_run(candidate, self.runs[first].rate, self._clock.left / 3, RATES, int(steps))
                 except (ValueError, RuntimeError):  # it goes with other changes alone
                     continue
                 self.runs[candidate] = run
             yield candidate
-
-    def _refined(self, candidate: Candidate) -> Run:
-        """Return the best of the run of a candidate and of two at rates between those that were run."""
-        runs = [self.runs[candidate]]
-        for factor in (APART**0.5, APART**-0.5):
-            if self._clock.left > 0 and runs[0].is_sound:
-                runs.append(self._run_at(candidate, runs[0].rate * factor, runs, self._clock.left / 2, STEPS))
-        return best_of(runs, self.goal)
 
     def _is_simpler(self, one: Candidate, other: Candidate) -> bool:
         """Whether a candidate has some of the changes of another, and takes at most 5 % more steps."""

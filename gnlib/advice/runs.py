@@ -91,23 +91,29 @@ def best_of(runs: Sequence[Run], goal: float) -> Run:
     return min(runs, key=lambda run: (not run.is_sound, run.steps_to(goal), run.least))
 
 
-def further_rate(runs: Sequence[Run], goal: float) -> float | None:
-    """Return three times the largest rate while that is the best, then a third of the least.
+def further_rates(runs: Sequence[Run], goal: float) -> list[float]:
+    """Return the rates to try next: up while that is better, then down, then two beside the best, and then none.
 
     Examples
     --------
     >>> runs = [Run(rate, (1.0, *[0.5] * n, *[0.05] * 12)) for rate, n in ((0.1, 9), (0.3, 2))]
-    >>> f"{further_rate(runs, 0.1):.1f}"
-    '0.9'
-    >>> further_rate([*runs, Run(0.9, (1.0, math.inf))], 0.1) is None
-    True
+    >>> [f"{rate:.1f}" for rate in further_rates(runs, 0.1)]
+    ['0.9']
+    >>> runs.append(Run(0.9, (1.0, math.inf)))
+    >>> [f"{rate:.2f}" for rate in further_rates(runs, 0.1)]
+    ['0.17', '0.52']
+    >>> further_rates([*runs, Run(0.17, (1.0, math.inf))], 0.1)
+    []
     """
     rates, best = sorted(run.rate for run in runs), best_of(runs, goal)
     if not best.is_sound:
-        return rates[0] / APART
+        return [rates[0] / APART]
     if best.rate == rates[-1]:
-        return best.rate * APART
-    return best.rate / APART if best.rate == rates[0] else None
+        return [best.rate * APART]
+    if best.rate == rates[0]:
+        return [best.rate / APART]
+    beside = [best.rate / APART**0.5, best.rate * APART**0.5]
+    return [] if any(rates[i + 1] < 0.9 * APART * rates[i] for i in range(len(rates) - 1)) else beside
 
 
 @dataclass(frozen=True, eq=False)

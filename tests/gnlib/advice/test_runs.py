@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import LBFGS, SGD, Adam, AdamW
 
 from gnlib.advice.candidates import arguments_of
-from gnlib.advice.runs import Batch, Run, Trainer, best_of, further_rate, loss_on
+from gnlib.advice.runs import Batch, Run, Trainer, best_of, further_rates, loss_on
 from tests.gnlib.networks import perceptron
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -39,12 +39,13 @@ def test_runs_are_compared_by_the_steps_to_the_goal_and_those_that_explode_come_
     assert not dead.is_sound and not short.is_sound and dead.steps_to(0.1) == math.inf
 
 
-def test_rates_go_up_while_that_is_better_and_then_down():
-    by_rate = {0.1: 5, 0.3: 3, 0.9: 4, 2.7: math.inf}
+def test_rates_go_up_while_that_is_better_then_down_and_then_beside_the_best():
+    by_rate = {0.1: 5, 0.3: 3, 0.9: 4, 2.7: math.inf, 0.52: 4}
     made = {r: Run(r, (1.0, *[0.5] * n, *[0.05] * 12) if n < math.inf else (1.0, math.inf)) for r, n in by_rate.items()}
-    runs = {rates: further_rate([made[r] for r in rates], 0.1) for rates in ((0.1, 0.3), (0.3, 0.9), (2.7,), (0.1,))}
-    assert [*runs.values()] == pytest.approx([0.9, 0.1, 0.9, 0.3])
-    assert further_rate([made[r] for r in (0.1, 0.3, 0.9)], 0.1) is None
+    found = {rates: further_rates([made[r] for r in rates], 0.1) for rates in ((0.1, 0.3), (0.3, 0.9), (2.7,), (0.1,))}
+    assert [*found.values()] == [pytest.approx([each]) for each in (0.9, 0.1, 0.9, 0.3)]
+    assert further_rates([made[r] for r in (0.1, 0.3, 0.9)], 0.1) == pytest.approx([0.3 / 3**0.5, 0.3 * 3**0.5])
+    assert further_rates([made[r] for r in (0.1, 0.3, 0.9, 0.52)], 0.1) == []
 
 
 def test_a_run_that_is_behind_another_at_step_20_ends_there_and_one_that_is_ahead_goes_on():
