@@ -113,13 +113,17 @@ def test_a_run_is_reached_censored_exploded_or_dead():
     assert states == ["reached", "censored", "exploded", "exploded", "dead"]
 
 
-def test_the_best_rate_is_that_of_a_search_of_all_rates():
+def test_the_best_rate_is_that_of_a_search_of_all_rates_and_of_those_beside_the_best(monkeypatch):
     held = data()
     variant = engineer(NUMBERS.module(0), NUMBERS, held.x, held.y)
     for optimizer, rates in training.RATES.items():
-        best, _ = best_run(NUMBERS, variant, held, optimizer, goal=0.2)
-        steps = [train(NUMBERS, variant, held, optimizer, rate, 0.2, training.STEPS).steps for rate in rates]
-        assert best.steps == min(steps) < math.inf
+        steps_at = lambda rate: train(NUMBERS, variant, held, optimizer, rate, 0.2, training.STEPS).steps  # noqa: E731, B023
+        finer, _ = best_run(NUMBERS, variant, held, optimizer, goal=0.2)
+        with monkeypatch.context() as patch:
+            patch.setattr(training, "BETWEEN", ())
+            best, _ = best_run(NUMBERS, variant, held, optimizer, goal=0.2)
+        assert best.steps == min(map(steps_at, rates)) < math.inf
+        assert finer.steps == steps_at(finer.rate) <= min(steps_at(best.rate * 10**power) for power in (-0.25, 0.25))
 
 
 # The engineer and the peers
@@ -202,6 +206,8 @@ def test_the_choice_is_compared_with_the_best_candidate_and_false_suggestions_ar
     assert choices(rows, "adam") == [("a", 2.0)] and false_suggestions(rows, "adam") == ([], 1)
     slow = [row("no change", 60), row("first suggestion", 59)]
     assert false_suggestions(slow, "adam") == ([("a", 0, "x")], 1)
+    own = row("first suggestion at its rate", 18)
+    assert choices([*rows, own], "adam") == [("a", 0.9)]
     silent = [row("no change", 60), row("candidate", 59), row("first suggestion", None, "none")]
     assert false_suggestions(silent, "adam") == ([], 1) and choices(silent, "adam")[0][1] == pytest.approx(60 / 59)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from tests.benchmarks.trial.one import CANDIDATE, ENGINEER, FIRST, OPTIMIZERS, PLAIN
+from tests.benchmarks.trial.one import AT_ITS_RATE, CANDIDATE, ENGINEER, FIRST, OPTIMIZERS, PLAIN
 from tests.benchmarks.trial.training import STEPS
 
 NEARLY = 0.9  # of the speed of no change: not slower
@@ -64,19 +64,21 @@ def choices(rows: Rows, optimizer: str) -> list[tuple[str, float]]:
     """Return for each network the steps of what was chosen over those of the best candidate, where any is there.
 
     Candidates are all that the report has tried, and no change; what is chosen is the first suggestion, or no change.
+    The rates of the first suggestion are those of the grid, and its own.
     """
     seed = min((r["seed"] for r in rows if "seed" in r), default=0)
-    best: dict[str, float] = {}
-    for row in [*_of(rows, CANDIDATE, optimizer), *_of(rows, PLAIN, optimizer)]:
-        if row["seed"] == seed:
-            best[row["network"]] = min(best.get(row["network"], math.inf), row["steps"] or math.inf)
-    plain = {r["network"]: r for r in _of(rows, PLAIN, optimizer) if r["seed"] == seed}
-    found = []
-    for row in _of(rows, FIRST, optimizer):
-        if row["seed"] == seed and best[row["network"]] < math.inf:
-            chosen = plain[row["network"]] if row["state"] == "none" else row
-            found.append((row["network"], (chosen["steps"] or math.inf) / best[row["network"]]))
-    return found
+
+    def least(*variants: str) -> dict[str, float]:
+        steps: dict[str, float] = {}
+        for row in rows:
+            if row.get("variant") in variants and (row["optimizer"], row["seed"]) == (optimizer, seed):
+                steps[row["network"]] = min(steps.get(row["network"], math.inf), row.get("steps") or math.inf)
+        return steps
+
+    best, plain, first = least(CANDIDATE, PLAIN), least(PLAIN), least(FIRST, AT_ITS_RATE)
+    silent = {row["network"] for row in _of(rows, FIRST, optimizer) if row["seed"] == seed and row["state"] == "none"}
+    chosen = {network: plain[network] if network in silent else steps for network, steps in first.items()}
+    return [(network, steps / best[network]) for network, steps in chosen.items() if best[network] < math.inf]
 
 
 def false_suggestions(rows: Rows, optimizer: str) -> tuple[list[tuple[str, int, str]], int]:

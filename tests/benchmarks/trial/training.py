@@ -18,7 +18,7 @@ EXPLODED = 1e3  # times the first loss
 DEAD = 0.99  # of the first loss: what a run that learns nothing is left with
 PATIENCE = 4  # smaller rates that are no better, after which none is tried
 HALF_DECADES = 10**-0.5
-BETWEEN = 10**0.25, 10**-0.25  # two rates more beside the best of the grid, in it
+BETWEEN = 10**0.25, 10**0.125  # by which rates differ from the best, once the grid is done, up and down
 RATES = {
     "adam": [0.1 * HALF_DECADES**i for i in range(7)],  # 0.1 to 0.0001
     "sgd": [100 * HALF_DECADES**i for i in range(19)],  # 100 to 1e-7, for losses in units of the targets' variance
@@ -78,7 +78,8 @@ def best_run(case: Case, module: nn.Module, data: Data, optimizer: str, goal: fl
     """Return the best run of the grid, and how many steps the search took.
 
     Rates go down from the largest. A run stops where it can no longer be the best; the search stops after four rates in
-    a row that are no better, once one has lowered the loss. Then come the two rates half way to its neighbours.
+    a row that are no better, once one has lowered the loss. Then come the two rates half way to its neighbours, and
+    from the best of these the two half way again.
     """
     best = train(case, module, data, optimizer, RATES[optimizer][0], goal, STEPS)
     waited, steps = 0, len(best.losses)
@@ -91,9 +92,10 @@ def best_run(case: Case, module: nn.Module, data: Data, optimizer: str, goal: fl
             waited += 1
         if waited == PATIENCE:
             break
-    for rate in [best.rate * factor for factor in BETWEEN]:
-        run = train(case, module, data, optimizer, rate, goal, min(best.steps, STEPS))
-        steps, best = steps + len(run.losses), min(best, run, key=lambda run: run.order)
+    for factor in BETWEEN:
+        for rate in (best.rate * factor, best.rate / factor):
+            run = train(case, module, data, optimizer, rate, goal, min(best.steps, STEPS))
+            steps, best = steps + len(run.losses), min(best, run, key=lambda run: run.order)
     return best, steps
 
 
