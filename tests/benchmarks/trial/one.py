@@ -14,6 +14,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import torch
+from gnbook.your_own_network.forty import AT_ITS_RATE, CANDIDATE, ENGINEER, FIRST, PLAIN, STEPS
 from torch import nn
 
 from tests.benchmarks.peers.common import reason, write_json
@@ -21,12 +22,10 @@ from tests.benchmarks.trial import libraries, peers
 from tests.benchmarks.trial.cases import Case, Data
 from tests.benchmarks.trial.engineer import engineer
 from tests.benchmarks.trial.ours import ask, candidates
-from tests.benchmarks.trial.training import GOAL, RATES, STEPS, best_run, first_loss, held_out, train
+from tests.benchmarks.trial.training import GOAL, RATES, best_run, first_loss, held_out, train
 
 SEEDS = 0, 1, 2
 OPTIMIZERS = [*RATES]
-PLAIN, ENGINEER, FIRST, CANDIDATE = "no change", "engineer", "first suggestion", "candidate"
-AT_ITS_RATE = "first suggestion at its rate"
 USUAL, LIGHTNING, FASTAI = "usual recipe", "Lightning's rate", "fastai's rate"
 GRADINIT, METAINIT = "GradInit", "MetaInit"
 

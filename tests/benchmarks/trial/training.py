@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from gnbook.your_own_network.forty import STEPS
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Adam, Optimizer
 
 from tests.benchmarks.trial.cases import Case, Data, called
 
-STEPS = 200
 GOAL = 0.1  # of the smallest first loss of all variants
 EXPLODED = 1e3  # times the first loss
 DEAD = 0.99  # of the first loss: what a run that learns nothing is left with
