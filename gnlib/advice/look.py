@@ -13,6 +13,7 @@ from gnlib.laws.waiting import Waiting
 
 GOAL = 0.1  # of the smallest first loss
 RUN = 4  # candidates that are run at first
+SHARE = 1 / 3  # of the seconds, in which candidates are measured
 # Kinds of change, in the order in which they are looked for.
 GREEDY = "targets", "inputs", "normalisation", "weights", "branches"
 
@@ -81,7 +82,7 @@ class Clock:
 
 @dataclass(eq=False)
 class Look:
-    """A look at what may be changed, for half of the seconds.
+    """A look at what may be changed, for a third of the seconds.
 
     What is usual is measured first. Of each kind of change the one is taken that the training waits least with, and the
     next kind is looked for with it. The goal is common to all: the smallest of the losses at the start, times a tenth.
@@ -153,7 +154,7 @@ class Look:
     def _measure(self, changes: list[Change], named: list[Change]) -> None:
         """Measure a candidate if there is time, and name what was left out."""
         start, why = self.clock.spent, ""
-        if self.clock.left - self.longest < self.clock.budget / 2:
+        if self.clock.left - self.longest < self.clock.budget * (1 - SHARE):
             why = f"no time within {self.clock.budget:.2g} s; pass a larger budget="
         else:
             try:

@@ -19,7 +19,7 @@ MOST_RUN = 24  # candidates
 
 
 def advice(setting: Setting, measure: Measure, trainer: Trainer, budget: float) -> Advice:
-    """Return what to change: half of the seconds are for measuring candidates, half for running the best."""
+    """Return what to change: a third of the seconds are for measuring candidates, the others for running the best."""
     clock = Clock(budget)
     look = Look(setting, measure, clock)
     race = Race(look, look.chosen(), trainer)

@@ -22,6 +22,7 @@ HALVINGS = 40
 OF_STABLE = 1 / 2  # first learning rate of descent, in the largest stable one
 OF_ADAM = 3e-3
 APART = 3.0  # learning rates, one over the next
+NEARLY = 2.0  # times the goal: a run that gets there may get to the goal at a rate beside its own
 
 
 class Batch(NamedTuple):
@@ -92,7 +93,7 @@ def best_of(runs: Sequence[Run], goal: float) -> Run:
 
 
 def further_rates(runs: Sequence[Run], goal: float) -> list[float]:
-    """Return the rates to try next: up while that is better, then down, then two beside the best, and then none.
+    """Return the rates to try next: up while that is better, then down, then two beside the best if that is near.
 
     Examples
     --------
@@ -112,8 +113,9 @@ def further_rates(runs: Sequence[Run], goal: float) -> list[float]:
         return [best.rate * APART]
     if best.rate == rates[0]:
         return [best.rate / APART]
-    beside = [best.rate / APART**0.5, best.rate * APART**0.5]
-    return [] if any(rates[i + 1] < 0.9 * APART * rates[i] for i in range(len(rates) - 1)) else beside
+    known = any(rates[i + 1] < 0.9 * APART * rates[i] for i in range(len(rates) - 1))
+    is_near = best.least <= goal + (NEARLY - 1) * abs(goal)
+    return [best.rate / APART**0.5, best.rate * APART**0.5] if is_near and not known else []
 
 
 @dataclass(frozen=True, eq=False)

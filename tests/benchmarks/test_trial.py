@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from gnbook.your_own_network.forty import choices, false_suggestions, speed_up
 from torch import nn
 
 from tests.benchmarks.peers.runner import write_table
@@ -15,7 +16,7 @@ from tests.benchmarks.trial.cases import Case, parted
 from tests.benchmarks.trial.engineer import NAME, engineer
 from tests.benchmarks.trial.networks import CASES, split
 from tests.benchmarks.trial.runner import Trial
-from tests.benchmarks.trial.summary import choices, false_suggestions, lines, speed_up
+from tests.benchmarks.trial.summary import lines
 from tests.benchmarks.trial.training import Run, best_run, first_loss, held_out, train
 from tests.gnlib.networks import Whole
 

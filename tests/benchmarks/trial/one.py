@@ -52,7 +52,7 @@ def variants(case: Case, data: Data, seeds: Sequence[int], budget: float, quick:
         for optimizer in OPTIMIZERS:
             yield Variant(PLAIN, seed, optimizer, plain)
             yield Variant(ENGINEER, seed, optimizer, changed)
-    plain, tried = case.module(seeds[0]), []
+    plain, tried = case.module(seeds[0]), list[tuple[str, str]]()
     for seed in seeds:
         for optimizer in OPTIMIZERS:
             report, why = _made(partial(ask, case, case.module(seed), data, optimizer, budget))
@@ -64,12 +64,12 @@ def variants(case: Case, data: Data, seeds: Sequence[int], budget: float, quick:
                 rate = report.rate * (case.unit(data.y) if optimizer == "sgd" else 1.0)  # losses have that unit
                 yield Variant(AT_ITS_RATE, seed, optimizer, report.module, first["what"], rate)  # type: ignore[arg-type]
             if report and seed == seeds[0]:
-                tried += [each for each in report.tried if each not in tried]
+                tried += [(optimizer, each) for each in report.tried]
     if quick:
         return
-    for what in tried:
+    for optimizer, what in tried:
         module, why = _made(lambda what=what: candidates(case, plain, data, [what])[what])
-        yield from (Variant(CANDIDATE, seeds[0], optimizer, module, what, why=why) for optimizer in OPTIMIZERS)
+        yield Variant(CANDIDATE, seeds[0], optimizer, module, what, why=why)
     yield from _peers(case, data, plain, seeds[0])
 
 

@@ -126,8 +126,10 @@ def test_a_suggestion_says_where_nothing_got_there_and_what_it_loses():
 def raced(*kinds):
     """A race that has not begun, and candidates with changes of these kinds."""
     x, y = uneven()
+    net = nn.Linear(4, 1)
+    nn.init.zeros_(net.weight)
     measure = lambda _: Measured(1.0, 1.0, lambda _: WAITING)  # noqa: E731
-    look = Look(Setting(nn.Linear(4, 1), [{0: x}], y, "mse"), measure, Clock(AMPLE))
+    look = Look(Setting(net, [{0: x}], y, "mse"), measure, Clock(AMPLE))
     made = [tuple(Change(kind, kind, lambda m: m) for kind in some.split()) for some in kinds]
     named = type("Named", (), {"name": "SGD"})()
     return Race(look, [], named), look.unchanged, [Candidate(c, nn.Linear(4, 1), measure) for c in made]
