@@ -63,11 +63,25 @@ class Candidate:
 
 
 @dataclass(eq=False)
-class Clock:
-    """Seconds that there are, and those that are left."""
+class Look:
+    """A look at what may be changed, for a third of the seconds.
 
+    What is usual is measured first. Of each kind of change the one is taken that the training waits least with, and the
+    next kind is looked for with it. The goal is common to all: the smallest of the losses at the start, times a tenth.
+    """
+
+    setting: Setting
+    measure: Measure
     budget: float
     begun: float = field(default_factory=perf_counter)
+
+    def __post_init__(self) -> None:
+        """Measure the network as it is."""
+        self.left_out, self.refused = self.setting.left_out(), set[str]()
+        self.unchanged = Candidate((), self.setting.module, self.measure)
+        self.candidates = [self.unchanged]
+        _ = self.unchanged.measured
+        self.longest = self.spent  # seconds of a measurement
 
     @property
     def spent(self) -> float:
@@ -78,27 +92,6 @@ class Clock:
     def left(self) -> float:
         """Seconds that are left."""
         return self.budget - self.spent
-
-
-@dataclass(eq=False)
-class Look:
-    """A look at what may be changed, for a third of the seconds.
-
-    What is usual is measured first. Of each kind of change the one is taken that the training waits least with, and the
-    next kind is looked for with it. The goal is common to all: the smallest of the losses at the start, times a tenth.
-    """
-
-    setting: Setting
-    measure: Measure
-    clock: Clock
-
-    def __post_init__(self) -> None:
-        """Measure the network as it is."""
-        self.left_out, self.refused = self.setting.left_out(), set[str]()
-        self.unchanged = Candidate((), self.setting.module, self.measure)
-        self.candidates = [self.unchanged]
-        _ = self.unchanged.measured
-        self.longest = self.clock.spent  # seconds of a measurement
 
     @cached_property
     def changes(self) -> list[Change]:
@@ -153,9 +146,9 @@ class Look:
 
     def _measure(self, changes: list[Change], named: list[Change]) -> None:
         """Measure a candidate if there is time, and name what was left out."""
-        start, why = self.clock.spent, ""
-        if self.clock.left - self.longest < self.clock.budget * (1 - SHARE):
-            why = f"no time within {self.clock.budget:.2g} s; pass a larger budget="
+        start, why = self.spent, ""
+        if self.left - self.longest < self.budget * (1 - SHARE):
+            why = f"no time within {self.budget:.2g} s; pass a larger budget="
         else:
             try:
                 candidate = self.made(*changes)
@@ -170,7 +163,7 @@ class Look:
                 self.left_out[change.what] = why
             else:
                 self.left_out.pop(change.what, None)
-        self.longest = max(self.longest, self.clock.spent - start)
+        self.longest = max(self.longest, self.spent - start)
 
     @property
     def _fitting(self) -> list[Candidate]:

@@ -6,7 +6,7 @@ from time import perf_counter
 
 from gnlib.advice.candidates import TARGETS, Setting
 from gnlib.advice.checks import remarks_on
-from gnlib.advice.look import Candidate, Clock, Look, Measure
+from gnlib.advice.look import Candidate, Look, Measure
 from gnlib.advice.runs import SETTLED, STEPS, Run, Trainer, best_of, further_rates
 from gnlib.advice.suggestions import Advice, Suggestion, loses
 
@@ -20,8 +20,7 @@ MOST_RUN = 24  # candidates
 
 def advice(setting: Setting, measure: Measure, trainer: Trainer, budget: float) -> Advice:
     """Return what to change: a third of the seconds are for measuring candidates, the others for running the best."""
-    clock = Clock(budget)
-    look = Look(setting, measure, clock)
+    look = Look(setting, measure, budget)
     race = Race(look, look.chosen(), trainer)
     tried = {change.what for candidate in (*look.candidates, *race.runs) for change in candidate.changes}
     return Advice(
@@ -31,7 +30,7 @@ def advice(setting: Setting, measure: Measure, trainer: Trainer, budget: float) 
         left_out={what: why for what, why in look.left_out.items() if what not in tried},
         remarks=tuple(remarks_on(setting, race.is_in_vain(TARGETS))),
         budget=budget,
-        seconds=clock.spent,
+        seconds=look.spent,
     )
 
 
@@ -52,7 +51,7 @@ class Race:
     """
 
     def __init__(self, look: Look, chosen: list[Candidate], trainer: Trainer) -> None:
-        self._look, self._trainer, self._clock, self.goal = look, trainer, look.clock, look.goal
+        self._look, self._trainer, self.goal = look, trainer, look.goal
         self.runs: dict[Candidate, Run] = {}
         self._ten = 0.0  # seconds of ten steps
         if chosen:
@@ -70,16 +69,16 @@ class Race:
         self._trainer.run(self._look.unchanged.module, 1e-3, -math.inf, 0.0, steps=0)
         step = perf_counter() - start
         self._ten = (SETTLED + 2) * step
-        rates = RATES if self._clock.left > 3 * 2 * self._ten else 1
-        afford = int(self._clock.left / (min(rates, 3) * self._ten))
+        rates = RATES if self._look.left > 3 * 2 * self._ten else 1
+        afford = int(self._look.left / (min(rates, 3) * self._ten))
         if afford >= 2:
-            whole = max(int(self._clock.left / 2 / (WHOLE * step)), 2)  # half is for what is close to the best
+            whole = max(int(self._look.left / 2 / (WHOLE * step)), 2)  # half is for what is close to the best
             some = [self._look.unchanged, *chosen[: min(afford, whole) - 1]]
-            seconds = self._clock.left * (2 / 3) / len(some)
+            seconds = self._look.left * (2 / 3) / len(some)
             for candidate in some:
                 self.runs[candidate] = self._best_run(candidate, self._first_rate(candidate), seconds, rates)
         for candidate in chosen[max(afford - 1, 0) :]:
-            why = f"no time for ten steps within {self._clock.budget:.2g} s; pass a larger budget="
+            why = f"no time for ten steps within {self._look.budget:.2g} s; pass a larger budget="
             self._look.left_out[candidate.what] = why
 
     def _first_rate(self, candidate: Candidate) -> float:
@@ -130,11 +129,11 @@ class Race:
             names = {change.what for change in changes}
             candidate = next((each for each in self.runs if each.names == names), None)
             if candidate is None:
-                if self._clock.left <= self._look.longest or len(self.runs) >= MOST_RUN:
+                if self._look.left <= self._look.longest or len(self.runs) >= MOST_RUN:
                     return
                 try:
                     candidate = self._look.made(*changes)
-                    run = self._best_run(candidate, self.runs[first].rate, self._clock.left / 3, RATES, int(steps))
+                    run = self._best_run(candidate, self.runs[first].rate, self._look.left / 3, RATES, int(steps))
                 except (ValueError, RuntimeError):  # it goes with other changes alone
                     continue
                 self.runs[candidate] = run

@@ -16,7 +16,10 @@ from gnbook.checkout import ROOT
 from gnbook.moving import SCRIPT, Curve, Moving
 
 TABLES = sorted((ROOT / "book" / "results").glob("*.csv"))
-RACES = {"cost-peers": "tests/benchmarks/peers/__main__.py"}  # tables that no notebook makes
+RACES = {  # tables that no notebook makes
+    "advice-trial": "tests/benchmarks/trial/__main__.py",
+    "cost-peers": "tests/benchmarks/peers/__main__.py",
+}
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)

@@ -32,6 +32,7 @@ GOALS = {
 WAYS = {"descent": "gradient descent", "momentum": "momentum", "adam": "Adam"}
 """What a reader calls each way of training."""
 
+HELD_OUT = ("deep and narrow", "CNN, BatchNorm", "ResNet, SkipInit", "ViT, no LayerNorm")  # nobody looked before
 LOSS_NAMES = {"mse": "squared error", "cross_entropy": "cross-entropy"}
 """What a reader calls each loss."""
 

@@ -21,7 +21,7 @@ KEPT = ROOT / "book" / "results" / "advice-trial.csv"
 COLUMNS = (
     *("network", "part", "library", "kind", "task", "prepared", "versions", "parameters", "samples", "variant", "what"),
     *("seed", "optimizer", "rate", "goal", "first_loss", "steps", "state", "last_loss", "held_out_loss", "searched"),
-    *("report_seconds", "epoch_seconds", "making_seconds", "why"),
+    *("report_seconds", "epoch_seconds", "making_seconds", "why", "run_name"),
     *(f"run_{name}" for name in ("device", "revision", "python", "gnlib", "torch", "numpy", "scipy", "threads")),
     *("run_budget", "run_seconds", "run_finished"),
 )
@@ -74,7 +74,8 @@ def main(arguments: list[str]) -> None:
 
 def keep(trial: Trial, parts: dict[str, list[str]]) -> None:
     """Write the table of both halves; all of its rows must come from one revision without changes."""
-    rows = [{**row, "part": part} for part, names in parts.items() for row in trial.rows(names)]
+    named = ((part, row) for part, names in parts.items() for row in trial.rows(names))
+    rows = [{**row, "part": part, "run_name": row["network"]} for part, row in named]
     missing = trial.missing([name for names in parts.values() for name in names])
     revisions = {str(row["run_revision"]) for row in rows}
     if missing or len(revisions) != 1 or "+" in min(revisions) or revisions == {"None"}:

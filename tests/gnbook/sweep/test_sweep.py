@@ -2,7 +2,6 @@
 
 import json
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -174,9 +173,3 @@ def test_runs_of_an_older_version_are_counted_and_kept_apart(notebook, plan, fol
     table = pandas.read_parquet(folder.path / "table.parquet")
     assert list(table.value) == [0, 1, 2, 3] and list(table.run_name) == [run.name for run in plan.runs]
     assert {path.name for path in folder.runs.iterdir()} == {run.name for run in (*older, *plan.runs)}
-
-
-def test_the_command_of_before_says_where_it_went(monkeypatch):
-    monkeypatch.delitem(sys.modules, "gnlib.sweep", raising=False)  # runpy warns of a module that is there already
-    with pytest.raises(SystemExit, match=r"python -m gnbook\.sweep"):
-        runpy.run_module("gnlib.sweep", run_name="__main__")

@@ -11,7 +11,7 @@ import gnlib
 from gnlib import GaussNewton
 from gnlib.advice.candidates import Change, Setting
 from gnlib.advice.checks import remarks_on
-from gnlib.advice.look import Candidate, Clock, Look, Measured
+from gnlib.advice.look import Candidate, Look, Measured
 from gnlib.advice.race import Race
 from gnlib.advice.runs import Run
 from gnlib.advice.suggestions import Advice, Suggestion
@@ -129,7 +129,7 @@ def raced(*kinds):
     net = nn.Linear(4, 1)
     nn.init.zeros_(net.weight)
     measure = lambda _: Measured(1.0, 1.0, lambda _: WAITING)  # noqa: E731
-    look = Look(Setting(net, [{0: x}], y, "mse"), measure, Clock(AMPLE))
+    look = Look(Setting(net, [{0: x}], y, "mse"), measure, AMPLE)
     made = [tuple(Change(kind, kind, lambda m: m) for kind in some.split()) for some in kinds]
     named = type("Named", (), {"name": "SGD"})()
     return Race(look, [], named), look.unchanged, [Candidate(c, nn.Linear(4, 1), measure) for c in made]
