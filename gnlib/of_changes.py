@@ -65,10 +65,10 @@ class OfChanges(OfTraining):
         with, and smaller branches, one on top of the other. What an engineer does unasked is one of them. That and
         those that gradient descent of the linear model waits least with, on the way to a loss that is common to all,
         are trained on copies by the optimiser, at the best of some learning rates; then what differs by one change from
-        the best of them, and all that was measured, as long as there is time. A run that is behind another one ends early; what is not faster by a
-        fifth is not suggested, and a part that gains nothing is left out. To follow is one line:
-        `network = advice.apply(0)` returns a network for the same inputs, with outputs in the same units, of which
-        advice can be asked again. What was not tried is named, with the reason.
+        the best of them, and all that was measured, as long as there is time. A run that is behind another one ends
+        early; what is not faster by a fifth is not suggested, and a part that gains nothing is left out. To follow is
+        one line: `network = advice.apply(0)` returns a network for the same inputs, with outputs in the same units, of
+        which advice can be asked again. What was not tried is named, with the reason.
 
         Parameters
         ----------
