@@ -97,16 +97,12 @@ class Moving:
         from plotly import graph_objects as go
 
         def traces(curves: Sequence[Curve]) -> list[Any]:
-            return [
-                go.Scatter(
-                    x=_plain(curve.x),
-                    y=_plain(curve.y),
-                    name=curve.label,
-                    mode="lines",
-                    line={"dash": DASHES[curve.style], "color": curve.color or color},
-                )
-                for curve, color in zip(curves, cycle(COLORS), strict=False)
-            ]
+            found = []
+            for curve, color in zip(curves, cycle(COLORS), strict=False):
+                line = {"dash": DASHES[curve.style], "color": curve.color or color}
+                x, y = _plain(curve.x), _plain(curve.y)
+                found.append(go.Scatter(x=x, y=y, name=curve.label, mode="lines", line=line))
+            return found
 
         quick = {"mode": "immediate", "frame": {"duration": 0, "redraw": False}, "transition": {"duration": 0}}
         steps = [{"label": name, "method": "animate", "args": [[name], quick]} for name in self.frames]

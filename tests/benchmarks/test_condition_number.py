@@ -55,13 +55,9 @@ def dense(weights, moment):
 )
 def test_depth_and_data(benchmark, data, d, k, m, depth, device):
     arguments = linear_network(data, d, k, m, depth, device)
-    found, values = race(
-        benchmark,
-        lambda: of_linear(*arguments),
-        case=f"linear, {data}, d={d}, k={k}, m={m}, L={depth}",
-        alternatives=[("dense + eigvalsh", lambda: dense(*arguments), 1, FASTER[depth])],
-        device=device,
-    )
+    others = [("dense + eigvalsh", lambda: dense(*arguments), 1, FASTER[depth])]
+    how = {"case": f"linear, {data}, d={d}, k={k}, m={m}, L={depth}", "alternatives": others, "device": device}
+    found, values = race(benchmark, lambda: of_linear(*arguments), **how)
     assert_same_ends(found, values)
 
 
@@ -124,13 +120,9 @@ def test_residual_network(benchmark, blocks, width, stride, n, device):
     module, x = network(*size, device)
     p = sum(q.numel() for q in module.parameters())
     on_cpu = device == "cpu"
-    ((found, memory),) = race(
-        benchmark,
-        partial(with_peak_memory, ours, network, *size) if on_cpu else lambda: (ours(module, x), None),
-        case=f"residual network, CIFAR-10, n={n}, k=10, p={p}",
-        rounds=1 if on_cpu else 6,
-        device=device,
-    )
+    work = partial(with_peak_memory, ours, network, *size) if on_cpu else lambda: (ours(module, x), None)
+    case, rounds = f"residual network, CIFAR-10, n={n}, k=10, p={p}", 1 if on_cpu else 6
+    ((found, memory),) = race(benchmark, work, case=case, rounds=rounds, device=device)
     memory = torch.cuda.max_memory_allocated() / 2**30 if memory is None else memory
     target = PAPER / (12 * 60) if on_cpu else PAPER / 5
     paper = {"name": "the paper, on its GPU", "seconds": PAPER, "target": target}

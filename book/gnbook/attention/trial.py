@@ -109,15 +109,8 @@ def law_of_depth(
     rates = [1 / branches if branch == "multiplier" else 1.0] * branches
     if branch == "plain":
         rates = [scale**2 for scale in scales]  # a gradient by a branch sees the normalised tokens
-    return deep_linear(
-        branches + 2,
-        width,
-        rank,
-        inputs=rank,
-        scale=[1.0, *scales, 1.0],
-        skip=[0.0, *[1.0] * branches, 0.0],
-        rates=[1.0, *rates, 1.0],
-    ).kappa
+    ends = {"scale": [1.0, *scales, 1.0], "skip": [0.0, *[1.0] * branches, 0.0], "rates": [1.0, *rates, 1.0]}
+    return deep_linear(branches + 2, width, rank, inputs=rank, **ends).kappa
 
 
 def parts_of(shares: dict[str, float]) -> tuple[float, float]:

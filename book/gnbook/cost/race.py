@@ -3,7 +3,7 @@
 import warnings
 from copy import copy
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -93,15 +93,8 @@ class LowerEnd:
         limit = None if tolerance is None else tolerance * self.guess
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            values, _, history = lobpcg(
-                matrix,
-                self.start.cpu().numpy(),
-                M=inverse,
-                tol=limit,
-                maxiter=MOST,
-                largest=False,
-                retLambdaHistory=True,
-            )
+            how = {"tol": limit, "maxiter": MOST, "largest": False, "retLambdaHistory": True}
+            values, _, history = lobpcg(matrix, self.start.cpu().numpy(), M=inverse, **how)
         found = tuple(v.min().item() * self.scale for v in history)
         return Finish(values.min().item() * self.scale, steps, found, bool(told))
 
@@ -117,17 +110,9 @@ class LowerEnd:
         image = torch.linalg.matrix_norm(self.matrix @ self.start) / torch.linalg.matrix_norm(self.start)
         limit = TOLERANCE * self.guess / (image.item() + self.guess)
         try:
-            torch.lobpcg(
-                self.matrix,
-                1,
-                X=self.start.clone(),
-                iK=self.dense_inverse,
-                tol=limit,
-                niter=MOST,
-                largest=False,
-                method="basic",
-                tracker=lambda state: found.append(state.E.min().item() * self.scale),
-            )
+            tracker = lambda state: found.append(state.E.min().item() * self.scale)  # noqa: E731
+            how: dict[str, Any] = {"tol": limit, "niter": MOST, "largest": False, "method": "basic", "tracker": tracker}
+            torch.lobpcg(self.matrix, 1, X=self.start.clone(), iK=self.dense_inverse, **how)
         except LinAlgError:
             return Finish(float("nan"), len(found), tuple(found), warned=True)
         return Finish(found[-1], len(found) - 1, tuple(found))

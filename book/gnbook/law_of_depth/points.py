@@ -42,15 +42,8 @@ class Point:
         return [self.name, self.one, self.law, self.mean, self.spread, len(self.measured), self.ratio]
 
 
-COLUMNS = {  # heads of the cells of a point
-    "point": "<",
-    "law": ".4g",
-    "with outputs": ".4g",
-    "measured": ".4g",
-    "±": ".2g",
-    "networks": "d",
-    "measured / law": ".3f",
-}
+COLUMNS = {"point": "<", "law": ".4g", "with outputs": ".4g", "measured": ".4g"}  # heads of the cells of a point
+COLUMNS |= {"±": ".2g", "networks": "d", "measured / law": ".3f"}
 
 
 def runs(rows: Iterable[Row], *columns: str, value: str = "kappa") -> dict[tuple[Cell, ...], tuple[float, ...]]:

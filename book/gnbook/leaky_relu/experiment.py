@@ -10,14 +10,8 @@ import gnlib
 from gnbook.shared.hidden_layer import leaky_relu_gram
 from gnbook.shared.training import train
 
-KINDS = {
-    "raw": "raw",
-    "standardised": "standardised",
-    "centred": "centred",
-    "alone": "white",
-    "half resolution": "more images than pixels",
-    "among others": "nearly white",
-}
+KINDS = {kind: kind for kind in ("raw", "standardised", "centred")}
+KINDS |= {"alone": "white", "half resolution": "more images than pixels", "among others": "nearly white"}
 """Preparations of images by their names in the kept table."""
 
 

@@ -27,13 +27,8 @@ def kernel_class(environment: Mapping[str, str], stderr: IO[bytes], started: Cal
     from jupyter_client import AsyncKernelManager
     from jupyter_client.kernelspec import KernelSpec
 
-    spec = KernelSpec(
-        argv=[sys.executable, str(LAUNCHER), "-f", "{connection_file}"],
-        env=dict(environment),
-        display_name="Python 3",
-        language="python",
-        metadata={"supported_encryption": "curve"},
-    )
+    argv, named = [sys.executable, str(LAUNCHER), "-f", "{connection_file}"], {"supported_encryption": "curve"}
+    spec = KernelSpec(argv=argv, env=dict(environment), display_name="Python 3", language="python", metadata=named)
 
     class Kernel(AsyncKernelManager):
         kernel_spec = spec

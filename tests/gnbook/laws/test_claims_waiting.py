@@ -91,13 +91,8 @@ def test_a_goal_is_reached_just_if_less_than_it_stays(training, kept):
         assert found.lower < math.inf and steps < math.inf and (found.upper < math.inf) == (kept <= goal / 2)
 
 
-ANY = dict(  # spectra over six decades, and singular ones
-    seed=st.integers(0, 10**6),
-    size=st.integers(3, 40),
-    decades=st.floats(0, 6),
-    zeros=st.integers(0, 2),
-    products=st.integers(1, 8),
-)
+whole = st.integers  # of spectra over six decades, and of singular ones
+ANY = dict(seed=whole(0, 10**6), size=whole(3, 40), decades=st.floats(0, 6), zeros=whole(0, 2), products=whole(1, 8))
 
 
 def spectrum(seed, size, decades, zeros):

@@ -18,22 +18,15 @@ def by_name(module, x):
     return {change.what: change for change in changes_of(module, x)}
 
 
-def drawn(*layers):
+@pytest.fixture(autouse=True)
+def seeded():
     torch.manual_seed(0)
-    return nn.Sequential(*(make() for make in layers)).double()
 
 
 def test_a_normalisation_after_each_hidden_layer_of_a_chain():
     inner = nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU())
-    net = drawn(
-        lambda: nn.Conv2d(2, 4, 3),
-        nn.Tanh,
-        lambda: inner,
-        nn.Flatten,
-        lambda: nn.Linear(24, 5),
-        nn.Tanh,
-        lambda: nn.Linear(5, 3),
-    )
+    layers = nn.Conv2d(2, 4, 3), nn.Tanh(), inner, nn.Flatten(), nn.Linear(24, 5), nn.Tanh(), nn.Linear(5, 3)
+    net = nn.Sequential(*layers).double()
     x, before = samples(3, 2, 6, 6), copy.deepcopy(net)
     change = by_name(net, x)["add GroupNorm(1) after 0, 2.0 and LayerNorm after 4"]
     h = torch.tanh(nn.functional.group_norm(net[0](x), 1))
@@ -58,7 +51,7 @@ def test_no_normalisation_where_there_is_one_or_no_place_for_it(net):
 
 
 def test_weights_off_scale_are_rescaled_and_others_are_not():
-    net = drawn(lambda: nn.Linear(16, 8), nn.Tanh, lambda: nn.Linear(8, 8), nn.Tanh, lambda: nn.Linear(8, 2))
+    net = nn.Sequential(nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)).double()
     with torch.no_grad():
         net[0].weight.mul_(1e-2)
         net[4].weight.zero_()  # as for a head that is to start at zero

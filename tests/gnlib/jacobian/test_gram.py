@@ -5,6 +5,7 @@ import gc
 import subprocess
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,12 +71,9 @@ def test_module_and_process_are_left_as_they_were(name, mode):
 
 SAVING = nn.ReLU(), nn.Linear(D, D), nn.Tanh(), nn.Softmax(1), nn.BatchNorm1d(D), nn.ReLU(True), nn.Sigmoid()
 CALLS = (
-    lambda g: g.gram(),
-    lambda g: g.condition_number(),
+    *(GaussNewton.gram, GaussNewton.condition_number, GaussNewton.cost),
+    *(partial(GaussNewton.forecast, steps=3), partial(GaussNewton.report, budget=1e-3)),
     lambda g: g.operator().matmul(torch.ones(18, 1)),
-    lambda g: g.cost(),
-    lambda g: g.forecast(steps=3),
-    lambda g: g.report(budget=1e-3),
 )
 
 

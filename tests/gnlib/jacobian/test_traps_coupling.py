@@ -97,12 +97,8 @@ def border(function, between=lambda h: h):
 
 
 OFFSETS = 1.7e9, 3e6, -1e10, 5e7, 2.0**40, torch.tensor([1e9, 0.0, 0.0])
-BORDERS = (
-    lambda w: torch.log(w - 0.99),
-    lambda w: torch.sqrt(w - 0.995),
-    lambda w: torch.atanh(w * 0.9999),
-    lambda w: (1.001 - w) ** 0.3,
-)
+BORDERS = (lambda w: torch.log(w - 0.99), lambda w: torch.sqrt(w - 0.995), lambda w: torch.atanh(w * 0.9999))
+BORDERS += (lambda w: (1.001 - w) ** 0.3,)
 
 # Graph networks, of which the nodes are the samples, and others that take all samples together only
 

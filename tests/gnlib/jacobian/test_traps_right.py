@@ -416,13 +416,8 @@ def test_a_state_that_outputs_depend_on_is_refused_in_any_mode_but_training():
 
 
 COMPILED = partial(torch.compile, backend="eager")
-WRAPPED = (
-    nn.DataParallel,
-    COMPILED,
-    lambda net: nn.DataParallel(COMPILED(net)),
-    lambda net: nn.Sequential(COMPILED(net)),
-    lambda net: net.compile(backend="eager") or net,
-)
+WRAPPED = nn.DataParallel, COMPILED, lambda net: nn.DataParallel(COMPILED(net))
+WRAPPED += lambda net: nn.Sequential(COMPILED(net)), lambda net: net.compile(backend="eager") or net
 
 
 @pytest.mark.parametrize("wrap", WRAPPED)

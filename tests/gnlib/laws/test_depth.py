@@ -103,13 +103,8 @@ def test_several_outputs_widen_the_spectrum(layers, width, skip, scale):
     assert mass(law) == pytest.approx(1, abs=5e-3)
 
 
-SPECTRA = {
-    "1 / i": 1 / np.arange(1, 151.0),
-    "even": np.linspace(0.1, 1, 150),
-    "two clusters": np.repeat([1.0, 5.0], 75),
-    "a spike": np.array([100.0] + [1.0] * 149),
-    "a small one": np.array([0.01] + [1.0] * 149),
-}
+SPECTRA = {"1 / i": 1 / np.arange(1, 151.0), "even": np.linspace(0.1, 1, 150), "two": np.repeat([1.0, 5.0], 75)}
+SPECTRA |= {f"{one} beside ones": np.array([one] + [1.0] * 149) for one in (100.0, 0.01)}
 
 
 @pytest.mark.parametrize("data", SPECTRA.values(), ids=SPECTRA)

@@ -71,13 +71,11 @@ def layers_alone():
     """For each norm, optimiser, images and seed, κ of the three layers and the steps of each to eight tenths."""
     kappas = {(row["norm"], row["images"], str(row["layer"]), row["seed"]): row["kappa"] for row in kept()}
     fewest = practice.fewest(kept(), "eight_tenths")
-    return [
-        (
-            [kappas[norm, name, layer, seed] for layer in "123"],
-            [fewest[False, norm, optimizer, layer, name][seed] for layer in "123"],
-        )
-        for (norm, optimizer), name, seed in product(WAYS, practice.KINDS, range(4))
-    ]
+    found = []
+    for (norm, optimizer), name, seed in product(WAYS, practice.KINDS, range(4)):
+        steps = [fewest[False, norm, optimizer, layer, name][seed] for layer in "123"]
+        found.append(([kappas[norm, name, layer, seed] for layer in "123"], steps))
+    return found
 
 
 def in_order():
