@@ -43,11 +43,7 @@ def test_the_rule_falls_silent():
 
 def test_the_wait_is_mostly_in_the_first_layer():
     """By layer: shares of the largest eigenvalue and of the one to wait for; the first layer is the module 1."""
-    (largest, wait) = (
-        {name: int(share) for share, name in re.findall(r"(\d+)% in (\d)", line)}
-        for text in texts(PAGE)
-        for line in text.splitlines()
-        if line.startswith(("largest,", "wait,"))
-    )
+    lines = [line for text in texts(PAGE) for line in text.splitlines() if line.startswith(("largest,", "wait,"))]
+    largest, wait = ({i: int(share) for share, i in re.findall(r"(\d+)% in (\d)", line)} for line in lines)
     assert len(largest) == 3 and min(largest.values()) > 20
     assert max(wait, key=wait.get) == "1" and wait["1"] > 50

@@ -38,12 +38,8 @@ def riedi_theorem_22(matrix: Float[Tensor, "n n"]) -> tuple[float, float, float,
     largest, smallest, least, most = squares[0].item() ** 0.5, squares[-1].item(), tau[0].item(), tau[-1].item()
     top = math.sqrt(max(1 + most + largest**2, 0.0))
     second = math.sqrt(1 + least + smallest) if least > -1 else 0.0
-    return (
-        ratio(top, 1 - largest),
-        ratio(1 + largest, 1 - largest),
-        ratio(top, second),
-        ratio(1 + largest, math.sqrt(max(1 + least, 0.0))),
-    )
+    simpler = ratio(1 + largest, math.sqrt(max(1 + least, 0.0)))
+    return ratio(top, 1 - largest), ratio(1 + largest, 1 - largest), ratio(top, second), simpler
 
 
 def riedi_lemma_29(entry: float, n: int) -> Interval:

@@ -72,12 +72,9 @@ def cnn(how: str, kaiming: bool, seed: int, outputs: int = 10) -> nn.Sequential:
 def prepared(colour: Tensor) -> dict[str, Tensor]:
     """Return images (samples, channels, height, width) as they are and prepared in three ways, each by its name."""
     less_mean = colour - colour.mean((0, 2, 3), keepdim=True)
-    return {
-        "raw": colour,
-        "centred": less_mean,
-        "standardised": less_mean / colour.std((0, 2, 3), keepdim=True),
-        "less mean image": colour - colour.mean(0),
-    }
+    standardised = less_mean / colour.std((0, 2, 3), keepdim=True)
+    less_image = colour - colour.mean(0)
+    return {"raw": colour, "centred": less_mean, "standardised": standardised, "less mean image": less_image}
 
 
 def steps_to(net: nn.Module, x: Tensor, targets: Tensor, rate: float, most: int = 1500) -> float:

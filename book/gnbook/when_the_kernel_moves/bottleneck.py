@@ -47,12 +47,8 @@ def cubics(weights: list[Tensor], x: float) -> tuple[Cubic, Cubic]:
 
 def _cubic(u: Float[Tensor, " m"], v: Float[Tensor, " m"], scale: float) -> Cubic:
     gradient = torch.hypot((v * v).norm(), (2 * u * v).norm())
-    return Cubic(
-        value=(u @ (v * v)).item() * scale,
-        gradient=gradient.item() * abs(scale),
-        largest=(u.abs() + v.abs()).max().item(),
-        scale=scale,
-    )
+    value, largest = (u @ (v * v)).item() * scale, (u.abs() + v.abs()).max().item()
+    return Cubic(value=value, gradient=gradient.item() * abs(scale), largest=largest, scale=scale)
 
 
 def ball_floor(h: Cubic, c: Cubic, radius: float) -> float:

@@ -85,12 +85,8 @@ def table(steps):
 
 def test_the_interval_is_that_of_drawing_families_and_then_seeds():
     logarithms = {"a": [0.0, 1.0], "b": [0.5, -0.3, 0.8], "c": [-1.0]}
-    steps = {
-        (f, s, n): 100 * np.exp(v) if n == "y" else 100
-        for f, vs in logarithms.items()
-        for s, v in enumerate(vs)
-        for n in "xy"
-    }
+    seeds = [(f, s, v) for f, vs in logarithms.items() for s, v in enumerate(vs)]
+    steps = {(f, s, n): 100 * np.exp(v) if n == "y" else 100 for f, s, v in seeds for n in "xy"}
     draws, generator = [], np.random.default_rng(5)
     for _ in range(4000):
         some = generator.choice([*logarithms], 3)

@@ -47,12 +47,8 @@ def drawn(name):
 def parts(net, x, y, loss, optimizer="sgd"):
     """What a forecast is made of: networks, the loss, the optimiser, and leaves in the place of the parameters."""
     networks, leaves = networks_of(net, x), {name: p.detach().clone() for name, p in net.named_parameters()}
-    return (
-        networks,
-        loss_of(loss, y, outputs_of(networks, 4.0)),
-        optimizer_of(optimizer, networks[0], leaves, 1),
-        leaves,
-    )
+    of = loss_of(loss, y, outputs_of(networks, 4.0))
+    return networks, of, optimizer_of(optimizer, networks[0], leaves, 1), leaves
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from functools import cache
 from statistics import median
 
 from gnbook import results
+from gnbook.your_own_network.forty import ENGINEER, FIRST, NEAR, NEARLY, choices, false_suggestions, of_networks, pairs
 from gnbook.your_own_network.trial import first_tries
 
 from tests.pages.pages import kept
@@ -38,6 +39,57 @@ def test_with_adam_what_is_foretold_above_two_is_sooner_but_for_one_network():
     slower = [one for one in firsts(over=True) if one["sooner"] < 1]
     assert {(one["network"], one["fault"]) for one in slower} == {("CNN", "images from 0 to 255")}
     assert sum(one["sooner"] > 1 for one in firsts(over=False)) == 7 == len(firsts(over=False)) - 1
+
+
+OPTIMIZERS = "adam", "sgd"
+
+
+@cache
+def forty(part="held-out"):
+    """The rows of the trial on forty networks, or of half of them."""
+    return [row for row in results.kept("advice-trial") if part in ("all", row["part"])]
+
+
+def sooner(variant, optimizer, part="held-out"):
+    """How many times fewer steps a variant takes than no change, in the median of networks."""
+    return median(of_networks(pairs(forty(part), variant, optimizer)).values())
+
+
+def not_slower(part="held-out"):
+    """The share of first suggestions that take at most a ninth more steps than no change."""
+    gains = [gain.value for o in OPTIMIZERS for _, gain in pairs(forty(part), FIRST, o) if gain.value == gain.value]
+    return sum(gain >= NEARLY for gain in gains) / len(gains)
+
+
+def in_vain(part="held-out"):
+    """Suggestions for well-prepared networks that gain no fifth, and reports on these."""
+    found = [false_suggestions(forty(part), optimizer) for optimizer in OPTIMIZERS]
+    return sum(len(false) for false, _ in found), sum(asked for _, asked in found)
+
+
+def near(optimizer, part="held-out"):
+    """Choices that are close to the best candidate, and all."""
+    ratios = [ratio for _, ratio in choices(forty(part), optimizer)]
+    return sum(ratio <= NEAR for ratio in ratios), len(ratios)
+
+
+def later(word, part="all"):
+    """Loss on samples held out of networks that were changed so, over that with no change, in the median."""
+    plain = {(r["network"], r["optimizer"], r["seed"]): r for r in forty(part) if r["variant"] == "no change"}
+    those = [r for r in forty(part) if r["variant"] in (FIRST, "candidate") and word in (r["what"] or "")]
+    pairs_of = [(r, plain[r["network"], r["optimizer"], r["seed"]]) for r in those if r["state"] == "reached"]
+    return median(r["held_out_loss"] / p["held_out_loss"] for r, p in pairs_of if r["held_out_loss"])
+
+
+def test_the_first_suggestion_is_no_slower_than_an_engineer_on_networks_that_were_held_out():
+    firsts = [row for row in forty() if row["variant"] == FIRST]
+    assert len({row["network"] for row in firsts}) == 20 and not {row["state"] for row in firsts} & {"exploded", "dead"}
+    for optimizer in OPTIMIZERS:
+        assert sooner(FIRST, optimizer) >= sooner(ENGINEER, optimizer)
+        found, of = near(optimizer)
+        assert found >= 0.9 * of
+    false, asked = in_vain()
+    assert not_slower() >= 0.95 and false <= asked / 10
 
 
 def alarms():
