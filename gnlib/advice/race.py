@@ -7,7 +7,7 @@ from time import perf_counter
 from gnlib.advice.candidates import TARGETS, Setting
 from gnlib.advice.checks import remarks_on
 from gnlib.advice.look import Candidate, Look, Measure
-from gnlib.advice.runs import SETTLED, STEPS, Run, Trainer, best_of, further_rates
+from gnlib.advice.runs import APART, SETTLED, STEPS, Run, Trainer, best_of, further_rates
 from gnlib.advice.suggestions import Advice, Suggestion, loses
 
 WORTH = 1.25  # times as many steps without a change: then it is suggested
@@ -89,9 +89,9 @@ class Race:
         return factor * of(candidate.measured.stable)
 
     def _best_run(self, candidate: Candidate, rate: float, seconds: float, most: int, steps: int = STEPS) -> Run:
-        """Return the best run of some rates: up while that is better, then down, then two beside the best."""
+        """Return the best run of some rates: three, others beyond the end where the best is, and two beside it."""
         end, runs = perf_counter() + seconds, list[Run]()
-        following = [rate]
+        following = [rate / APART, rate * APART, rate]
         while following and len(runs) < most and (not runs or perf_counter() < end):
             runs.append(self._run_at(candidate, following.pop(), runs, (end - perf_counter()) / 2, steps))
             following = following or further_rates(runs, self.goal)

@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -93,7 +94,9 @@ def best_of(runs: Sequence[Run], goal: float) -> Run:
 
 
 def further_rates(runs: Sequence[Run], goal: float) -> list[float]:
-    """Return the rates to try next: up while that is better, then down, then two beside the best if that is near.
+    """Return the rates to try next, the last one first: beyond the end where the best is, then beside it if it is near.
+
+    Where no run arrives the lower end counts too, as long as the least rate is better than the next.
 
     Examples
     --------
@@ -106,14 +109,15 @@ def further_rates(runs: Sequence[Run], goal: float) -> list[float]:
     >>> further_rates([*runs, Run(0.17, (1.0, math.inf))], 0.1)
     []
     """
-    rates, best = sorted(run.rate for run in runs), best_of(runs, goal)
-    if not best.is_sound:
-        return [rates[0] / APART]
-    if best.rate == rates[-1]:
-        return [best.rate * APART]
-    if best.rate == rates[0]:
-        return [best.rate / APART]
-    known = any(rates[i + 1] < 0.9 * APART * rates[i] for i in range(len(rates) - 1))
+    runs, best = sorted(runs, key=lambda run: run.rate), best_of(runs, goal)
+    least, largest = runs[0].rate, runs[-1].rate
+    if not best.is_sound or best.rate == least:
+        return [least / APART]
+    if best.rate == largest:
+        return [largest * APART]
+    if best.steps_to(goal) == math.inf and runs[0].least < runs[1].least:
+        return [least / APART]
+    known = any(run.rate < 0.9 * APART * other.rate for other, run in pairwise(runs))
     is_near = best.least <= goal + (NEARLY - 1) * abs(goal)
     return [best.rate / APART**0.5, best.rate * APART**0.5] if is_near and not known else []
 

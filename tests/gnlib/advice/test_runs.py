@@ -39,13 +39,20 @@ def test_runs_are_compared_by_the_steps_to_the_goal_and_those_that_explode_come_
     assert not dead.is_sound and not short.is_sound and dead.steps_to(0.1) == math.inf
 
 
-def test_rates_go_up_while_that_is_better_then_down_and_then_beside_the_best():
+def test_rates_go_on_beyond_an_end_where_the_best_is_and_then_beside_it():
     by_rate = {0.1: 5, 0.3: 3, 0.9: 4, 2.7: math.inf, 0.52: 4}
     made = {r: Run(r, (1.0, *[0.5] * n, *[0.05] * 12) if n < math.inf else (1.0, math.inf)) for r, n in by_rate.items()}
-    found = {rates: further_rates([made[r] for r in rates], 0.1) for rates in ((0.1, 0.3), (0.3, 0.9), (2.7,), (0.1,))}
-    assert [*found.values()] == [pytest.approx([each]) for each in (0.9, 0.1, 0.9, 0.3)]
+    found = {rates: further_rates([made[r] for r in rates], 0.1) for rates in ((0.1, 0.3), (0.3, 0.9), (2.7,))}
+    assert [*found.values()] == [pytest.approx([each]) for each in (0.9, 0.1, 0.9)]
     assert further_rates([made[r] for r in (0.1, 0.3, 0.9)], 0.1) == pytest.approx([0.3 / 3**0.5, 0.3 * 3**0.5])
     assert further_rates([made[r] for r in (0.1, 0.3, 0.9, 0.52)], 0.1) == []
+
+
+def test_where_no_rate_arrives_smaller_ones_are_tried_as_long_as_they_are_better():
+    """Between rates that are too large for a network to learn the best is chance; smaller ones may learn."""
+    dead = [Run(rate, (1.0, *[least] * 12)) for rate, least in ((0.3, 0.95), (0.9, 0.9), (2.7, 0.96))]
+    assert further_rates(dead, 0.1) == []  # the least rate is worse: too slow
+    assert further_rates([Run(0.3, (1.0, *[0.91] * 12)), Run(0.9, (1.0, *[0.92] * 12)), *dead[1:]], 0.1) == [0.3 / 3]
 
 
 def test_a_run_that_is_behind_another_at_step_20_ends_there_and_one_that_is_ahead_goes_on():
