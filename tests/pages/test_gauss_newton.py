@@ -24,12 +24,8 @@ def shared():
 
 def values():
     raw, centred = two_runs().values()
-    return {
-        "kappa_ratio": raw[2] / centred[2],
-        "step_ratio": raw[3] / centred[3],
-        "rate_ratio": raw[0] / centred[0],
-        "steeper": shared()["raw"][0] / shared()["centred"][0],
-    }
+    ratios = {f"{name}_ratio": raw[i] / centred[i] for name, i in (("rate", 0), ("kappa", 2), ("step", 3))}
+    return ratios | {"steeper": shared()["raw"][0] / shared()["centred"][0]}
 
 
 def network():

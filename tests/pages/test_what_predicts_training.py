@@ -18,8 +18,12 @@ WAYS = "descent", "momentum", "adam"
 
 def correlations():
     """By predictor and way of training: rank correlations between families, of those that arrive, and within them."""
-    names = "kappa", "T*", "loss at the start"
-    return {name: {way: rows(PAGE, f"{way} +{re.escape(name)} +between")[0] for way in WAYS} for name in names}
+
+    def printed(way, name):
+        apart, _, few, own = rows(PAGE, f"{way} +{re.escape(name)} +between")[0]  # the second counts families
+        return apart, few, own
+
+    return {name: {way: printed(way, name) for way in WAYS} for name in ("kappa", "T*", "loss at the start")}
 
 
 def by_scale():

@@ -62,12 +62,8 @@ def test_predictors_are_turned_to_slower_and_taken_for_their_goal():
     rows = [dict(zip(names, row, strict=True)) | {"family": "abc"[i % 3]} for i, row in enumerate(table.T)]
     for row in rows:
         row |= {"forecast_tenth": row["smallest"], "forecast_1e-1": -row["smallest"], "steps_1e-1": row["steps_tenth"]}
-    expected = {
-        "kappa": rank(kappa, steps),
-        "smallest": -rank(other, steps),
-        "forecast": rank(other, steps),
-        "absolute_after_20": rank(share * initial, steps),
-    }
+    expected = {"kappa": rank(kappa, steps), "smallest": -rank(other, steps), "forecast": rank(other, steps)}
+    expected["absolute_after_20"] = rank(share * initial, steps)
     found = order(rows, names=[*expected, "naswot"])
     assert {name: found.value(name) for name in expected} == pytest.approx(expected)
     assert math.isnan(found.interval("naswot").value)

@@ -15,13 +15,9 @@ from tests.gnlib.eigen.helpers import SIZE, double, eye
 from tests.gnlib.networks import Whole
 from tests.oracles import network, normal, orthogonal, samples, with_spectrum
 
-SPECTRA = {
-    "diagonal": np.array([1.0, 5.0, 3.0, 2.0]),
-    "clustered": np.array([1.0] * 8 + [1 + 1e-12] * 4),
-    "of rank one": np.array([0.0] * 9 + [7.0]),
-    "graded": np.logspace(-14, 0, 12),
-    "many": np.linspace(1, 9, SIZE),
-}
+SPECTRA = {"diagonal": np.array([1.0, 5.0, 3.0, 2.0]), "clustered": np.array([1.0] * 8 + [1 + 1e-12] * 4)}
+SPECTRA |= {"of rank one": np.array([0.0] * 9 + [7.0]), "graded": np.logspace(-14, 0, 12)}
+SPECTRA["many"] = np.linspace(1, 9, SIZE)
 
 
 def same_but_for(power, found, expected, tolerance=1e-13):
