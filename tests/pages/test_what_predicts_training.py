@@ -53,6 +53,8 @@ def values():
         "between_kappa": found["kappa"]["descent"][0],
         "arriving_kappa": found["kappa"]["descent"][1],
         "arriving_wait": found["T*"]["descent"][1],
+        "momentum_kappa": found["kappa"]["momentum"][1],
+        "momentum_wait": found["T*"]["momentum"][1],
         "entropy_kappa": [between_with_cross_entropy("kappa", way) for way in WAYS],
         "entropy_wait": [between_with_cross_entropy("lower", way) for way in WAYS],
         "most": parameters(PAGE)["most"],
@@ -64,8 +66,8 @@ def test_kappa_chooses_architectures_and_the_loss_initialisations():
     for way in WAYS:
         apart, few, own = ({name: all_of[way][i] for name, all_of in found.items()} for i in (0, 1, 2))
         assert min(apart["kappa"], apart["T*"]) > 0.85 and apart["loss at the start"] < 0.5
-        assert few["kappa"] > 0.9 if way == "adam" else few["kappa"] < 0.7
-        assert 0.75 < few["T*"] < 0.9
+        assert 0.75 < few["T*"] < 0.9 and (0.85 < few["kappa"] if way != "momentum" else few["kappa"] < 0.5)
+        assert abs(apart["kappa"] - apart["T*"]) < 0.05
         assert abs(own["kappa"]) < 0.1 < 0.35 < own["T*"] < own["loss at the start"] > 0.75
 
 
