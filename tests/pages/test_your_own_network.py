@@ -3,7 +3,10 @@
 import re
 
 import pytest
+from gnbook.your_own_network.forty import ENGINEER, FIRST
+from gnbook.your_own_network.trial import MANY
 
+from tests.pages.laboratory.test_your_own_network import sooner
 from tests.pages.pages import checked_lines, parameters, texts
 
 PAGE = "your-own-network"
@@ -19,7 +22,9 @@ def factors():
 def values():
     quick = parameters("laboratory/quick-start")
     (healthy,) = (line for line in checked_lines(PAGE) if line.startswith("no fault"))
-    return {"right": 11, "samples": [quick["n"], quick["few"]], "healthy": float(healthy.split()[-5])}
+    held_out = [sooner(variant, "adam") for variant in (FIRST, ENGINEER)]
+    found = {"right": 11, "samples": [quick["n"], quick["few"]], "healthy": float(healthy.split()[-5])}
+    return found | {"many": MANY, "held_out": held_out}
 
 
 def test_each_change_pays():
