@@ -22,9 +22,8 @@ def factors():
 def values():
     quick = parameters("laboratory/quick-start")
     (healthy,) = (line for line in checked_lines(PAGE) if line.startswith("no fault"))
-    held_out = [sooner(variant, "adam") for variant in (FIRST, ENGINEER)]
     found = {"right": 11, "samples": [quick["n"], quick["few"]], "healthy": float(healthy.split()[-5])}
-    return found | {"many": MANY, "held_out": held_out}
+    return found | {"many": MANY, "held_out": [sooner(variant, "adam") for variant in (FIRST, ENGINEER)]}
 
 
 def test_each_change_pays():

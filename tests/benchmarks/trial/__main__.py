@@ -73,13 +73,14 @@ def main(arguments: list[str]) -> None:
 
 
 def keep(trial: Trial, parts: dict[str, list[str]]) -> None:
-    """Write the table of both halves; all of its rows must come from one revision without changes."""
+    """Write the table of both halves; the rows of a half must come from one revision without changes."""
     named = ((part, row) for part, names in parts.items() for row in trial.rows(names))
     rows = [{**row, "part": part, "run_name": row["network"]} for part, row in named]
     missing = trial.missing([name for names in parts.values() for name in names])
-    revisions = {str(row["run_revision"]) for row in rows}
-    if missing or len(revisions) != 1 or "+" in min(revisions) or revisions == {"None"}:
-        sys.exit(f"Nothing is kept: {len(missing)} networks are missing, revisions are {', '.join(sorted(revisions))}.")
+    revisions = {(row["part"], str(row["run_revision"])) for row in rows}
+    if missing or len(revisions) > len(parts) or any("+" in of or of == "None" for _, of in revisions):
+        said = ", ".join(sorted(f"{part} {of}" for part, of in revisions))
+        sys.exit(f"Nothing is kept: {len(missing)} networks are missing, revisions are {said}.")
     write_table(KEPT, COLUMNS, rows)
 
 
