@@ -79,8 +79,7 @@ def keep(trial: Trial, parts: dict[str, list[str]]) -> None:
     missing = trial.missing([name for names in parts.values() for name in names])
     revisions = {(row["part"], str(row["run_revision"])) for row in rows}
     if missing or len(revisions) > len(parts) or any("+" in of or of == "None" for _, of in revisions):
-        said = ", ".join(sorted(f"{part} {of}" for part, of in revisions))
-        sys.exit(f"Nothing is kept: {len(missing)} networks are missing, revisions are {said}.")
+        sys.exit(f"Nothing is kept: {len(missing)} networks are missing, revisions are {sorted(revisions)}.")
     write_table(KEPT, COLUMNS, rows)
 
 
