@@ -76,12 +76,9 @@ def test_what_the_book_folds_is_folded_in_jupyter_and_in_colab_too(executed):
 
 
 def test_what_is_printed_fits_the_page(code_cells):
-    texts = [
-        output.get("text") or output.data.get("text/plain", "")
-        for cell in code_cells
-        for output in cell.outputs
-        if {"text/html", "image/png", "image/svg+xml"}.isdisjoint(output.get("data", {}))  # they are shown in its place
-    ]
+    shown = {"text/html", "image/png", "image/svg+xml"}  # in place of the text
+    outputs = [each for cell in code_cells for each in cell.outputs if shown.isdisjoint(each.get("data", {}))]
+    texts = [output.get("text") or output.data.get("text/plain", "") for output in outputs]
     assert [line for text in texts for line in text.splitlines() if len(line) > PAGE] == []
 
 

@@ -18,12 +18,9 @@ def fully_connected():
     return nn.Sequential(nn.Flatten(), FullyConnected(weights, relu=True, dtype=torch.float64))
 
 
-NETWORKS = {
-    "fully connected": fully_connected,
-    "residual": partial(ResidualNetwork, 1, 2, 2),
-    "vgg": partial(VGG, (2, "M", 3, "M"), 8, 2),
-    "transformer": partial(VisionTransformer, 8, 4, 4, 1, 2, 5, 2),
-}
+NETWORKS = {"fully connected": fully_connected, "residual": partial(ResidualNetwork, 1, 2, 2)}
+NETWORKS |= {"vgg": partial(VGG, (2, "M", 3, "M"), 8, 2)}
+NETWORKS |= {"transformer": partial(VisionTransformer, 8, 4, 4, 1, 2, 5, 2)}
 
 
 def seeded(seed=0):

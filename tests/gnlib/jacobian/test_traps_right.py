@@ -100,12 +100,9 @@ def written_force(self, h, derivative):
     return (-2 * t * (1 - t * t) * v) @ (w * w) if derivative is second else ((1 - t * t) * v) @ w
 
 
-RIGHT |= {
-    f"force, {f.__name__}": within(
-        partial(force, derivative=f), partial(written_force, derivative=f), hidden=nn.Linear(D, 8), read=nn.Linear(8, 1)
-    )
-    for f in (torch.func.grad, torch.func.jacfwd, by_product, second)
-}
+for f in (torch.func.grad, torch.func.jacfwd, by_product, second):
+    both, layers = (partial(of, derivative=f) for of in (force, written_force)), (nn.Linear(D, 8), nn.Linear(8, 1))
+    RIGHT[f"force, {f.__name__}"] = within(*both, hidden=layers[0], read=layers[1])
 
 # Functions of the user's own, and of the precision of the input
 
