@@ -218,7 +218,7 @@ def test_what_is_below_and_above_both_factors_makes_bounds_of_the_product(proble
     (a_least, a_most), (b_least, b_most), own = ends(a), ends(b), blocks_of(b, n)
     diagonal = torch.kron(a.diagonal().diag(), torch.eye(k, dtype=a.dtype))
     for (least, most), middle in (((a_least, a_most), torch.block_diag(*own)), ((b_least, b_most), diagonal)):
-        assert_below(least * middle, whole)
+        assert_below(least * middle, whole, (a_most * b_most).item())  # by which the least ones are rounded
         assert_below(whole, most * middle)
     smallest, largest = ends(own)  # the product is no worse than its features but for the spread of the blocks
     slack = 1e-12 * (a_most * largest.max()).item() + 1e-300
