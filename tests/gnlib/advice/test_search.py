@@ -132,7 +132,7 @@ def raced(*kinds):
     measure = lambda _: Measured(1.0, 1.0, lambda _: WAITING)  # noqa: E731
     look = Look(Setting(net, [{0: x}], y, "mse"), measure, AMPLE)
     made = [tuple(Change(kind, kind, lambda m: m) for kind in some.split()) for some in kinds]
-    named = type("Named", (), {"name": "SGD"})()
+    named = type("Named", (), {"name": "SGD", "first_rate": staticmethod(lambda stable: stable / 2)})()
     return Race(look, [], named), look.unchanged, [Candidate(c, nn.Linear(4, 1), measure) for c in made]
 
 
@@ -160,6 +160,7 @@ def test_targets_that_were_standardised_in_vain_are_said_to_be(gains):
     race.runs = {unchanged: a_run(1.0, *[0.9] * 50, 0.05), targets: a_run(1.0, *[0.9] * (20 if gains else 49), 0.05)}
     lines = [*remarks_on(race._look.setting, race.is_in_vain("targets"))]
     assert ("was tried, and saves no fifth" in lines[0].meaning) != gains
+    assert race._first_rate(targets) == pytest.approx(0.1)  # as of the unchanged network, a fifth of the usual 0.5
 
 
 @pytest.mark.slow
