@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -151,7 +151,7 @@ def _learns(module: nn.Module) -> bool:
 def _measured(found: Problem | Side, memory: float) -> Measured:
     if isinstance(found, Side):
         bounds = loss_bounds_of(view_of_side(found, memory), products=PRODUCTS)
-        return Measured(found.loss, 2 / bounds.largest, bounds.waiting)
+        return Measured(found.loss, 2 / bounds.largest, cache(bounds.waiting))
     largest = float(found.eigenvalues[-1])
     try:
         values, shares, _ = spread_of(found)

@@ -14,7 +14,8 @@ WORTH = 1.25  # times as many steps without a change: then it is suggested
 CLOSE = 1.05  # times as many steps up to which the simpler one of two is preferred
 MOST = 3  # candidates that are suggested
 RATES = 10  # at most, of a candidate that is run
-WHOLE = 120  # steps in which a few rates are told apart
+RUNS = 25  # that there should be time for: all are shorter where there is little
+LIKE = APART**2  # multiple of the usual rate at most, that candidates begin with
 MOST_RUN = 24  # candidates
 
 
@@ -53,7 +54,7 @@ class Race:
     def __init__(self, look: Look, chosen: list[Candidate], trainer: Trainer) -> None:
         self._look, self._trainer, self.goal = look, trainer, look.goal
         self.runs: dict[Candidate, Run] = {}
-        self._ten = 0.0  # seconds of ten steps
+        self._ten, self._steps = 0.0, STEPS  # seconds of ten steps, and how many a run has
         if chosen:
             self._run(chosen)
         if len(self.runs) > 1:
@@ -69,42 +70,47 @@ class Race:
         self._trainer.run(self._look.unchanged.module, 1e-3, -math.inf, 0.0, steps=0)
         step = perf_counter() - start
         self._ten = (SETTLED + 2) * step
+        self._steps = min(max(int(self._look.left / (RUNS * step)), 2 * SETTLED), STEPS)
         rates = RATES if self._look.left > 3 * 2 * self._ten else 1
         afford = int(self._look.left / (min(rates, 3) * self._ten))
         if afford >= 2:
-            whole = max(int(self._look.left / 2 / (WHOLE * step)), 2)  # half is for what is close to the best
-            some = [self._look.unchanged, *chosen[: min(afford, whole) - 1]]
-            seconds = self._look.left * (2 / 3) / len(some)
-            for candidate in some:
-                self.runs[candidate] = self._best_run(candidate, self._first_rate(candidate), seconds, rates)
+            for candidate in (self._look.unchanged, *chosen[: afford - 1]):
+                self.runs[candidate] = self._best_run(candidate, self._first_rate(candidate), rates)
         for candidate in chosen[max(afford - 1, 0) :]:
             why = f"no time for ten steps within {self._look.budget:.2g} s; pass a larger budget="
             self._look.left_out[candidate.what] = why
 
     def _first_rate(self, candidate: Candidate) -> float:
-        """Return the same multiple of the usual rate that was best for the network as it is."""
-        of, unchanged = self._trainer.first_rate, self._look.unchanged
-        known = unchanged in self.runs and self._unchanged.is_sound
-        factor = self._unchanged.rate / of(unchanged.measured.stable) if known else 1.0
-        return factor * of(candidate.measured.stable)
+        """Return about the same multiple of the usual rate that was best for the network as it is."""
+        before = self.runs.get(self._look.unchanged)
+        factor = before.rate / self._usual_rate(self._look.unchanged) if before and before.is_sound else 1.0
+        return min(max(factor, 1 / LIKE), LIKE) * self._usual_rate(candidate)
 
-    def _best_run(self, candidate: Candidate, rate: float, seconds: float, most: int, steps: int = STEPS) -> Run:
-        """Return the best run of some rates: three, others beyond the end where the best is, and two beside it."""
-        end, runs = perf_counter() + seconds, list[Run]()
+    def _usual_rate(self, candidate: Candidate) -> float:
+        return self._trainer.first_rate(candidate.module, candidate.measured.stable)
+
+    def _best_run(self, candidate: Candidate, rate: float, most: int = RATES) -> Run:
+        """Return the best run of some rates: three, others beyond the end where the best is, and some beside it."""
+        runs = list[Run]()
         following = [rate / APART, rate * APART, rate]
-        while following and len(runs) < most and (not runs or perf_counter() < end):
-            runs.append(self._run_at(candidate, following.pop(), runs, (end - perf_counter()) / 2, steps))
-            following = following or further_rates(runs, self.goal)
+        while following and len(runs) < most and (not runs or self._look.left > 0):
+            runs.append(self._run_at(candidate, following.pop(), runs))
+            following = following or further_rates(runs, self._level)
         return best_of(runs, self.goal)
 
-    def _run_at(self, candidate: Candidate, rate: float, others: list[Run], seconds: float, steps: int) -> Run:
-        """Run a candidate at a rate, until it cannot be better than others."""
-        ahead = best_of(others, self.goal) if others else None
-        if ahead is not None and ahead.is_sound and ahead.steps_to(self.goal) < math.inf:
-            steps = max(int(ahead.steps_to(self.goal)), SETTLED)
-        if candidate is self._look.unchanged:
-            ahead = None  # all others are compared with it: it may fall behind for a while
-        return self._trainer.run(candidate.module, rate, self.goal, max(seconds, self._ten), steps, ahead)
+    @property
+    def _level(self) -> float:
+        """The goal, or where none has arrived the least loss so far."""
+        return max(self.goal, min((run.end for run in self.runs.values()), default=self.goal))
+
+    def _run_at(self, candidate: Candidate, rate: float, others: list[Run]) -> Run:
+        """Run a candidate at a rate, until it cannot be as good as others, or as the best of all candidates."""
+        steps, ahead = self._steps, None
+        if candidate is not self._look.unchanged and (known := [*others, *self.runs.values()]):
+            ahead = best_of(known, self.goal)
+        if ahead is not None:  # with fewer changes 5 % more steps are as good
+            steps = min(steps, math.ceil(max(CLOSE * min(ahead.steps_to(self.goal), steps), SETTLED)) + 1)
+        return self._trainer.run(candidate.module, rate, self.goal, max(self._look.left, self._ten), steps, ahead)
 
     def _improve(self) -> None:
         """Go from the first to what is as fast with fewer changes, or faster with other ones, while there is time."""
@@ -123,8 +129,6 @@ class Race:
             if change not in first.changes and change.what not in self._look.refused
         ]
         measured = [[*candidate.changes] for candidate in sorted(self._look.candidates, key=self._look.waits)]
-        steps = CLOSE * self.runs[first].steps_to(self.goal)
-        steps = STEPS if steps == math.inf else max(math.ceil(steps), SETTLED)
         for changes in (*fewer, *more, *measured):
             names = {change.what for change in changes}
             candidate = next((each for each in self.runs if each.names == names), None)
@@ -133,7 +137,7 @@ class Race:
                     return
                 try:
                     candidate = self._look.made(*changes)
-                    run = self._best_run(candidate, self.runs[first].rate, self._look.left / 3, RATES, int(steps))
+                    run = self._best_run(candidate, self.runs[first].rate)
                 except (ValueError, RuntimeError):  # it goes with other changes alone
                     continue
                 self.runs[candidate] = run
@@ -152,26 +156,27 @@ class Race:
         return self._is_simpler(one, other) or (self.runs[one].is_sound and CLOSE * mine < its)
 
     def _compared(self, one: Candidate, other: Candidate) -> tuple[float, float]:
-        """Return the steps of two to the goal, or where neither gets there to the common loss."""
+        """Return the steps of two to the goal, or where neither gets there to the loss that both get to."""
         runs = self.runs[one], self.runs[other]
-        goal = self.goal if min(run.steps_to(self.goal) for run in runs) < math.inf else self._common
+        arrives = min(run.steps_to(self.goal) for run in runs) < math.inf
+        goal = self.goal if arrives else max(run.end for run in runs)
         return runs[0].steps_to(goal), runs[1].steps_to(goal)
 
     @property
     def _common(self) -> float:
         """The loss at which runs are compared: the goal, or the least that the network reaches as it is."""
         before = self._unchanged
-        return max(self.goal, before.least) if before.is_sound and before.least < before.losses[0] else self.goal
+        return max(self.goal, before.end) if before.is_sound and before.end < before.losses[0] else self.goal
 
     def _rank(self, candidate: Candidate) -> tuple[bool, float, float]:
         run = self.runs[candidate]
-        return not run.is_sound, run.steps_to(self.goal), run.steps_to(self._common)
+        return not run.is_sound, run.steps_to(self.goal), run.end
 
     def _gains(self, candidate: Candidate) -> bool:
         """Whether a candidate is faster by a fifth, and ends lower by a fifth where the goal is not reached without."""
         run, before = self.runs[candidate], self._unchanged
-        end = before.least - (1 - 1 / WORTH) * abs(before.least)
-        ends_lower = not before.is_sound or before.least <= self.goal or run.least <= end
+        end = before.end - (1 - 1 / WORTH) * abs(before.end)
+        ends_lower = not before.is_sound or before.end <= self.goal or run.end <= end
         steps, instead = (each.steps_to(self._common) for each in (run, before))
         return run.is_sound and ends_lower and steps < math.inf and instead >= WORTH * max(steps, 1.0)
 

@@ -11,18 +11,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import get_total_norm
 from torch.optim import LBFGS, SGD, Adam, Optimizer
 
 from gnlib.advice.candidates import called, in_precision
 
 STEPS = 200  # at most
 SETTLED = 10  # steps after which a rate counts as one that does not explode
-BEHIND = 20, 40, 80  # steps at which a run that is behind another one ends
+BEHIND = 20, 40, 80  # steps at which a run ends that has fallen behind what another one had after half of them
 EXPLODED = 1e6  # times the first loss
 HALVINGS = 40
 OF_STABLE = 1 / 2  # first learning rate of descent, in the largest stable one
 OF_ADAM = 3e-3
+FAR = 10.0  # times their length, by which a first step of descent moves the weights at most
 APART = 3.0  # learning rates, one over the next
+FINE = 1.5  # from one learning rate to the next, where it matters
 NEARLY = 2.0  # times the goal: a run that gets there may get to the goal at a rate beside its own
 
 
@@ -53,7 +56,7 @@ class Run:
     Examples
     --------
     >>> run = Run(0.1, (1.0, 0.4, 0.09))
-    >>> run.steps_to(0.1), run.least, run.is_sound
+    >>> run.steps_to(0.1), run.end, run.is_sound
     (2.0, 0.09, False)
     """
 
@@ -62,13 +65,14 @@ class Run:
     held_out: tuple[float, ...] = ()
 
     def steps_to(self, goal: float) -> float:
-        """Return the first step at which the loss is at most so much, or infinity."""
-        return next((float(t) for t, loss in enumerate(self.losses) if loss <= goal), math.inf)
+        """Return the first step from which on the loss is at most so much, or infinity."""
+        above = max((t for t, loss in enumerate(self.losses) if not loss <= goal), default=-1)
+        return above + 1.0 if above + 1 < len(self.losses) else math.inf
 
     @property
-    def least(self) -> float:
-        """The least loss that is finite."""
-        return min(filter(math.isfinite, self.losses), default=math.inf)
+    def end(self) -> float:
+        """The loss after the last step, or infinity."""
+        return self.losses[-1] if math.isfinite(self.losses[-1]) else math.inf
 
     @property
     def least_held_out(self) -> float | None:
@@ -90,7 +94,7 @@ def best_of(runs: Sequence[Run], goal: float) -> Run:
     >>> best_of([slow, fast, Run(1.0, (1.0, math.inf))], 0.1).rate
     0.3
     """
-    return min(runs, key=lambda run: (not run.is_sound, run.steps_to(goal), run.least))
+    return min(runs, key=lambda run: (not run.is_sound, run.steps_to(goal), run.end))
 
 
 def further_rates(runs: Sequence[Run], goal: float) -> list[float]:
@@ -106,8 +110,9 @@ def further_rates(runs: Sequence[Run], goal: float) -> list[float]:
     >>> runs.append(Run(0.9, (1.0, math.inf)))
     >>> [f"{rate:.2f}" for rate in further_rates(runs, 0.1)]
     ['0.17', '0.52']
-    >>> further_rates([*runs, Run(0.17, (1.0, math.inf))], 0.1)
-    []
+    >>> runs += [Run(rate, (1.0, math.inf)) for rate in (0.17, 0.52)]
+    >>> [f"{rate:.2f}" for rate in further_rates(runs, 0.1)]
+    ['0.23', '0.39']
     """
     runs, best = sorted(runs, key=lambda run: run.rate), best_of(runs, goal)
     least, largest = runs[0].rate, runs[-1].rate
@@ -115,11 +120,11 @@ def further_rates(runs: Sequence[Run], goal: float) -> list[float]:
         return [least / APART]
     if best.rate == largest:
         return [largest * APART]
-    if best.steps_to(goal) == math.inf and runs[0].least < runs[1].least:
+    if best.steps_to(goal) == math.inf and runs[0].end < runs[1].end:
         return [least / APART]
-    known = any(run.rate < 0.9 * APART * other.rate for other, run in pairwise(runs))
-    is_near = best.least <= goal + (NEARLY - 1) * abs(goal)
-    return [best.rate / APART**0.5, best.rate * APART**0.5] if is_near and not known else []
+    apart = min(run.rate / other.rate for other, run in pairwise(runs) if best in (other, run))
+    is_near = best.end <= goal + (NEARLY - 1) * abs(goal)
+    return [best.rate / apart**0.5, best.rate * apart**0.5] if is_near and apart > FINE else []
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,11 +172,21 @@ class Trainer:
         known = {None: "gradient descent", "sgd": "gradient descent", "adam": "Adam"}
         return known.get(self.optimizer, str(self.optimizer))
 
-    def first_rate(self, stable: float) -> float:
-        """Return the learning rate to begin with, for a network with such a largest stable rate of descent."""
+    def first_rate(self, module: nn.Module, stable: float) -> float:
+        """Return the learning rate to begin with, for a module with such a largest stable rate of descent.
+
+        Where outputs are saturated the largest stable rate may have any size: a first step must not go too far.
+        """
         if isinstance(self.optimizer, Optimizer):
             return _rate_of(self.optimizer.param_groups)
-        return OF_ADAM if self.optimizer == "adam" else stable * OF_STABLE
+        if self.optimizer == "adam":
+            return OF_ADAM
+        module = copy.deepcopy(module)
+        with torch.random.fork_rng([]), torch.enable_grad():
+            self._loss(module, self.batches)
+        moved = [(p.detach(), p.grad) for p in module.parameters() if p.grad is not None]
+        norms = [float(get_total_norm(each)) for each in zip(*moved, strict=True)]
+        return min(stable * OF_STABLE, FAR * norms[0] / norms[1] if moved and all(norms) else math.inf)
 
     def safe_rate(self, module: nn.Module, rate: float, seconds: float) -> float | None:
         """Return the first of a rate, its half, its quarter and so on at which ten steps do not explode, if any."""
@@ -187,7 +202,7 @@ class Trainer:
     ) -> Run:
         """Train a copy of a module to a goal, for at least ten steps, unless it explodes or falls behind a run."""
         module = copy.deepcopy(module)
-        others = {step: ahead.losses[step] for step in BEHIND if step < len(ahead.losses)} if ahead else {}
+        others = {step: ahead.losses[step // 2] for step in BEHIND if step < len(ahead.losses)} if ahead else {}
         optimizer, end = self._made(module, rate), perf_counter() + seconds
         losses: list[float] = []
         held_out: list[float] = []
@@ -203,7 +218,7 @@ class Trainer:
                     held_out.append(self._held_out(module))
                 losses.append(closure())
                 most = min(EXPLODED * abs(losses[0]), others.get(step, math.inf))
-                there = losses[-1] <= goal and step >= SETTLED
+                there = step >= SETTLED and max(losses[-2:]) <= goal  # a single step may be there by chance
                 if there or not losses[-1] <= most or perf_counter() > end or step == steps:
                     break
                 optimizer.step(closure) if isinstance(optimizer, LBFGS) else optimizer.step()

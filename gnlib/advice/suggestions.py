@@ -83,7 +83,7 @@ class Suggestion:
             instead = f"where without it {len(self.before.losses) - 1} do not get there"
         said = (
             f"tried: loss {self.goal:.3g} after {steps:.0f} steps of {self.optimizer} {instead}, each at the best of "
-            f"some rates, {self.run.rate:.2g}; the linear model, which rarely takes fewer, said {self.waiting.steps}"
+            f"some rates, {self.run.rate:.2g}; the linear model, which mostly takes more, said {self.waiting.steps}"
         )
         if self.held_out is not None:
             with_it, without = self.held_out

@@ -1,12 +1,13 @@
-"""The trial of the advice: its networks, its halves, its criterion, and two tiny networks from end to end."""
+"""The trial of the advice: its networks, its parts, its criterion, and two tiny networks from end to end."""
 
 import csv
 import json
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
-from gnbook.your_own_network.forty import choices, false_suggestions, speed_up
+from gnbook.your_own_network.sixty import choices, false_suggestions, speed_up
 from torch import nn
 
 from tests.benchmarks.peers.runner import write_table
@@ -14,7 +15,7 @@ from tests.benchmarks.trial import one, peers, training
 from tests.benchmarks.trial.__main__ import COLUMNS, keep
 from tests.benchmarks.trial.cases import Case, parted
 from tests.benchmarks.trial.engineer import NAME, engineer
-from tests.benchmarks.trial.networks import CASES, split
+from tests.benchmarks.trial.networks import CASES, PARTS
 from tests.benchmarks.trial.runner import Trial
 from tests.benchmarks.trial.summary import lines
 from tests.benchmarks.trial.training import Run, best_run, first_loss, held_out, train
@@ -43,22 +44,16 @@ NUMBERS = Case("torch", "perceptron", lambda: perceptron(1), data, "mse")
 CLASSES = Case("torch", "perceptron", lambda: perceptron(2), classes, "cross_entropy", prepared=True)
 
 
-# The networks and their halves
+# The networks and their parts
 
 
-def test_there_are_forty_networks_of_many_kinds_in_two_equal_halves():
-    parts = split(CASES)
-    assert sorted(parts["development"] + parts["held-out"]) == sorted(CASES) and len(CASES) == 40
-    assert {len(names) for names in parts.values()} == {20}
-    assert len({case.kind for case in CASES.values()}) >= 20
-    for names in parts.values():
-        cases = [CASES[name] for name in names]
-        assert len({case.library for case in cases}) >= 5 and sum(case.prepared for case in cases) == 6
-        assert 5 <= sum(case.is_regression for case in cases) <= 12
-
-
-def test_the_half_of_a_network_does_not_depend_on_the_order_in_which_they_are_written():
-    assert split(dict(reversed(CASES.items()))) == split(CASES)
+def test_there_are_sixty_networks_of_as_many_kinds_and_those_held_out_are_like_the_others():
+    assert [len(cases) for cases in PARTS.values()] == [40, 20] and len(CASES) == 60
+    assert len({case.kind for case in CASES.values()}) == 60
+    for cases in PARTS.values():
+        assert len({case.library for case in cases.values()}) >= 5
+        assert sum(case.prepared for case in cases.values()) == 0.3 * len(cases)
+        assert len(cases) / 4 <= sum(case.is_regression for case in cases.values()) <= len(cases) / 2
 
 
 @pytest.mark.slow
@@ -76,7 +71,7 @@ def test_a_network_is_small_and_a_step_of_it_and_of_the_engineers_lowers_nothing
     assert sum(p.numel() for p in module.parameters()) < 1e6 and len(held.y) <= 100
     for variant in (module, engineer(module, case, held.x, held.y)):
         run = train(case, variant, held, "adam", 1e-3, 0.0, 1)
-        assert len(run.losses) == 2 and all(map(math.isfinite, run.losses))
+        assert len(run.losses) == 3 and all(map(math.isfinite, run.losses))
         assert math.isfinite(held_out(case, run.module, held))
     again = case.module(0)
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), again.parameters(), strict=True))
@@ -109,8 +104,9 @@ def run_of(*losses, goal=0.1):
 
 
 def test_a_run_is_reached_censored_exploded_or_dead():
-    assert run_of(1.0, 0.5, 0.1).steps == 2 and run_of(0.05).steps == 1
-    states = [run_of(1.0, *rest).state for rest in ((0.5, 0.1), (0.5,), (float("nan"),), (2e3,), (0.995,))]
+    assert run_of(1.0, 0.5, 0.1, 0.1).steps == 2 and run_of(0.05, 0.05).steps == 1
+    assert run_of(1.0, 0.1, 0.5, 0.1, 0.0).steps == 3  # at the first it was there by chance
+    states = [run_of(1.0, *rest).state for rest in ((0.1, 0.1), (0.5,), (float("nan"),), (2e3,), (0.995,))]
     assert states == ["reached", "censored", "exploded", "exploded", "dead"]
 
 
@@ -274,11 +270,18 @@ def test_a_process_that_dies_or_is_late_leaves_its_reason(trial, tmp_path):
     assert late.rows([NETWORK])[0]["why"] == "The process was not done after 0.001 seconds."
 
 
-def test_nothing_is_kept_of_a_trial_that_is_not_whole_or_of_changed_code(trial):
+def test_what_is_kept_of_a_part_is_whole_of_one_revision_and_beside_what_the_table_has(trial, tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.benchmarks.trial.__main__.KEPT", tmp_path / "kept.csv")
+    parts = {"development": [OTHER], "held-out": [NETWORK]}
+    write_table(tmp_path / "kept.csv", COLUMNS, [{"network": name, "part": "held-out"} for name in (NETWORK, OTHER)])
     with pytest.raises(SystemExit, match="1 networks are missing"):
-        keep(trial, {"development": [NETWORK], "held-out": []})
+        keep(trial, parts, "held-out")
     path = trial.folder / "rows" / f"{NETWORK}.json"
     path.parent.mkdir()
-    path.write_text(json.dumps([{"network": NETWORK, "run_revision": "abc+changes"}]))
-    with pytest.raises(SystemExit, match="changes"):
-        keep(trial, {"development": [NETWORK], "held-out": []})
+    for revision, refused in (("abc+changes", pytest.raises(SystemExit, match="changes")), ("abc", nullcontext())):
+        path.write_text(json.dumps([{"network": NETWORK, "run_revision": revision}]))
+        with refused:
+            keep(trial, parts, "held-out")
+    with (tmp_path / "kept.csv").open(newline="") as file:
+        found = [(row["network"], row["part"], row["run_revision"]) for row in csv.DictReader(file)]
+    assert found == [(NETWORK, "held-out", "abc"), (OTHER, "development", "")]

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from gnbook.your_own_network.forty import ENGINEER, FIRST
+from gnbook.your_own_network.sixty import ENGINEER, FIRST
 from gnbook.your_own_network.trial import MANY
 
 from tests.pages.laboratory.test_your_own_network import sooner

@@ -1,11 +1,13 @@
 """The trial of the advice: `python -m tests.benchmarks.trial --part development` runs what has not been run.
 
 The libraries of its networks are those of `libraries.txt`: `pip install --requirement` it, with `constraints.txt`. The
-held-out half is looked at once, at the end. With `--keep` the rows of both halves become the kept table.
+held-out networks are looked at once, at the end. With `--keep` the rows of a part go into the kept table.
 """
 
 import argparse
+import csv
 import sys
+from collections.abc import Iterable, Mapping
 
 import torch
 from tqdm import tqdm
@@ -40,21 +42,21 @@ def main(arguments: list[str]) -> None:
     """Forecast, run, print and write."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.trial", description=__doc__)
     parser.add_argument("--part", choices=["development", "held-out"], default="development")
-    parser.add_argument("--networks", nargs="*", help="some of the half alone")
+    parser.add_argument("--networks", nargs="*", help="some of the part alone")
     parser.add_argument("--jobs", type=int, default=1, help="networks at the same time")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of a network")
     parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of a report, by the wall")
     parser.add_argument("--quick", action="store_true", help="one seed, no peers, no candidates but the first")
-    parser.add_argument("--forecast", action="store_true", help="the seconds of all forty, and nothing else")
+    parser.add_argument("--forecast", action="store_true", help="the seconds of all, and nothing else")
     parser.add_argument("--summary", action="store_true", help="of what is there; run nothing")
-    parser.add_argument("--keep", action="store_true", help=f"write {KEPT.relative_to(ROOT)}, of both halves")
+    parser.add_argument("--keep", action="store_true", help=f"write {KEPT.relative_to(ROOT)}, with this part")
     options = parser.parse_args(arguments)
     libraries.declare()
-    from tests.benchmarks.trial.networks import CASES, split
+    from tests.benchmarks.trial.networks import CASES, PARTS
 
-    parts, folder = split(CASES), ROOT / "_build" / ("trial-quick" if options.quick else "trial")
+    folder = ROOT / "_build" / ("trial-quick" if options.quick else "trial")
     trial = Trial(folder, limit=options.limit, budget=options.budget, quick=options.quick)
-    names = [name for name in parts[options.part] if not options.networks or name in options.networks]
+    names = [name for name in PARTS[options.part] if not options.networks or name in options.networks]
     torch.set_num_threads(1)
     if options.forecast:
         print(f"all {len(CASES)} networks: {sum(map(seconds_of, CASES.values())):,.0f} s of one core")
@@ -69,17 +71,19 @@ def main(arguments: list[str]) -> None:
     rows = trial.rows(names)
     print(*lines(rows), *("\n".join(["", *by_network(rows, optimizer)]) for optimizer in OPTIMIZERS), sep="\n")
     if options.keep and not options.quick:
-        keep(trial, parts)
+        keep(trial, PARTS, options.part)
 
 
-def keep(trial: Trial, parts: dict[str, list[str]]) -> None:
-    """Write the table of both halves; the rows of a half must come from one revision without changes."""
-    named = ((part, row) for part, names in parts.items() for row in trial.rows(names))
-    rows = [{**row, "part": part, "run_name": row["network"]} for part, row in named]
-    missing = trial.missing([name for names in parts.values() for name in names])
-    revisions = {(row["part"], str(row["run_revision"])) for row in rows}
-    if missing or len(revisions) > len(parts) or any("+" in of or of == "None" for _, of in revisions):
+def keep(trial: Trial, parts: Mapping[str, Iterable[str]], part: str) -> None:
+    """Put the rows of a part, all of one revision without changes, into the kept table."""
+    rows = trial.rows([*parts[part]])
+    missing, revisions = trial.missing([*parts[part]]), {str(row["run_revision"]) for row in rows}
+    if missing or len(revisions) != 1 or any("+" in revision or revision == "None" for revision in revisions):
         sys.exit(f"Nothing is kept: {len(missing)} networks are missing, revisions are {sorted(revisions)}.")
+    with KEPT.open(newline="", encoding="utf8") as file:
+        rows += [row for row in csv.DictReader(file) if row["network"] not in {*parts[part]}]
+    part_of = {network: name for name, networks in parts.items() for network in networks}
+    rows = [{**row, "part": part_of[row["network"]], "run_name": row["network"]} for row in rows]
     write_table(KEPT, COLUMNS, rows)
 
 

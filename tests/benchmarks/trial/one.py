@@ -14,7 +14,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 import torch
-from gnbook.your_own_network.forty import AT_ITS_RATE, CANDIDATE, ENGINEER, FIRST, PLAIN, STEPS
+from gnbook.your_own_network.sixty import AT_ITS_RATE, CANDIDATE, ENGINEER, FIRST, PLAIN, STEPS
 from torch import nn
 
 from tests.benchmarks.peers.common import reason, write_json

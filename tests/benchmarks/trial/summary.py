@@ -1,9 +1,9 @@
-"""The tables of the trial as they are printed, for the networks of one half."""
+"""The tables of the trial as they are printed, for the networks of one part."""
 
 import math
 from statistics import median
 
-from gnbook.your_own_network.forty import (
+from gnbook.your_own_network.sixty import (
     CANDIDATE,
     ENGINEER,
     FIRST,
@@ -25,7 +25,7 @@ COUNTED = "networks", "median", "least", ">= 0.9", "exploded", "dead", "unknown"
 
 
 def lines(rows: Rows) -> list[str]:
-    """Return the summary of the rows of a half as it is printed."""
+    """Return the summary of the rows of a part as it is printed."""
     failed = [f"{row['network']}: {row['why']}" for row in rows if "variant" not in row]
     rows = [row for row in rows if "variant" in row]
     if not rows:

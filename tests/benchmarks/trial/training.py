@@ -4,9 +4,10 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
-from gnbook.your_own_network.forty import STEPS
+from gnbook.your_own_network.sixty import STEPS
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Adam, Optimizer
@@ -20,7 +21,7 @@ PATIENCE = 4  # smaller rates that are no better, after which none is tried
 HALF_DECADES = 10**-0.5
 BETWEEN = 10**0.25, 10**0.125  # by which rates differ from the best, once the grid is done, up and down
 RATES = {
-    "adam": [0.1 * HALF_DECADES**i for i in range(7)],  # 0.1 to 0.0001
+    "adam": [HALF_DECADES**i for i in range(9)],  # 1 to 0.0001
     "sgd": [100 * HALF_DECADES**i for i in range(19)],  # 100 to 1e-7, for losses in units of the targets' variance
 }
 MAKE: dict[str, Callable[..., Optimizer]] = {"adam": Adam, "sgd": SGD}
@@ -37,8 +38,9 @@ class Run:
 
     @property
     def steps(self) -> float:
-        """Steps to the goal, at least one, or infinity."""
-        return next((float(max(t, 1)) for t, loss in enumerate(self.losses) if loss <= self.goal), math.inf)
+        """Steps to the goal, at least one, or infinity; the loss is there for two steps in a row, not by chance."""
+        pairs = enumerate(pairwise(self.losses))
+        return next((float(max(t, 1)) for t, pair in pairs if max(pair) <= self.goal), math.inf)
 
     @property
     def least(self) -> float:
@@ -68,7 +70,8 @@ def train(case: Case, module: nn.Module, data: Data, optimizer: str, rate: float
         own.zero_grad(set_to_none=True)
         loss = case.loss_of(module, data.x, data.y) / unit
         losses.append(float(loss.detach()))
-        if losses[-1] <= goal or len(losses) > limit or not losses[-1] <= EXPLODED * losses[0]:
+        there = len(losses) > 1 and max(losses[-2:]) <= goal
+        if there or len(losses) > limit + 1 or not losses[-1] <= EXPLODED * losses[0]:
             return Run(rate, tuple(losses), goal, module)
         loss.backward()
         own.step()

@@ -39,13 +39,35 @@ def test_runs_are_compared_by_the_steps_to_the_goal_and_those_that_explode_come_
     assert not dead.is_sound and not short.is_sound and dead.steps_to(0.1) == math.inf
 
 
+def test_a_loss_that_is_low_for_one_step_has_not_arrived():
+    assert Run(1.0, (1.0, 0.05, 0.9, 0.5)).steps_to(0.1) == math.inf
+    assert Run(1.0, (1.0, 0.05, 0.9, 0.08, 0.07)).steps_to(0.1) == 3 and Run(1.0, (0.05, 0.04)).steps_to(0.1) == 0
+
+
+def test_a_first_step_goes_no_further_than_ten_times_the_length_of_the_weights():
+    """Saturated outputs have a second derivative of next to nothing, and any largest stable rate."""
+    net, of = perceptron(), trainer("sgd")
+    rate, length = of.first_rate(net, 1e33), float(nn.utils.get_total_norm(net.parameters()).detach())
+    first, then = (nn.utils.parameters_to_vector(each.parameters()).detach() for each in (net, stepped(net, rate)))
+    assert float((then - first).norm()) == pytest.approx(10 * length, rel=1e-4) and of.first_rate(net, 0.1) == 0.05
+
+
+def stepped(net, rate):
+    net = copy.deepcopy(net)
+    by_hand(net, SGD(net.parameters(), rate), 0)
+    return net
+
+
 def test_rates_go_on_beyond_an_end_where_the_best_is_and_then_beside_it():
     by_rate = {0.1: 5, 0.3: 3, 0.9: 4, 2.7: math.inf, 0.52: 4}
     made = {r: Run(r, (1.0, *[0.5] * n, *[0.05] * 12) if n < math.inf else (1.0, math.inf)) for r, n in by_rate.items()}
     found = {rates: further_rates([made[r] for r in rates], 0.1) for rates in ((0.1, 0.3), (0.3, 0.9), (2.7,))}
     assert [*found.values()] == [pytest.approx([each]) for each in (0.9, 0.1, 0.9)]
     assert further_rates([made[r] for r in (0.1, 0.3, 0.9)], 0.1) == pytest.approx([0.3 / 3**0.5, 0.3 * 3**0.5])
-    assert further_rates([made[r] for r in (0.1, 0.3, 0.9, 0.52)], 0.1) == []
+    nearer = further_rates([made[r] for r in (0.1, 0.3, 0.9, 0.52)], 0.1)
+    assert nearer == pytest.approx([0.3 / 3**0.25, 0.3 * 3**0.25], rel=1e-2)
+    made |= {rate: Run(rate, (1.0, math.inf)) for rate in nearer}
+    assert further_rates([*made.values()], 0.1) == []
 
 
 def test_where_no_rate_arrives_smaller_ones_are_tried_as_long_as_they_are_better():
@@ -105,7 +127,7 @@ def test_an_optimiser_that_asks_for_the_loss_and_one_in_its_warm_up_are_followed
     warm = Adam(net.parameters(), lr=0.01)
     torch.optim.lr_scheduler.LambdaLR(warm, lambda step: step / 100)
     assert warm.param_groups[0]["lr"] == 0
-    assert trainer(warm).first_rate(1.0) == pytest.approx(0.01)
+    assert trainer(warm).first_rate(net, 1.0) == pytest.approx(0.01)
     assert trainer(warm, dict.fromkeys(GROUPS, 0)).run(net, 0.01, 0.0, math.inf, 12).is_sound
 
 

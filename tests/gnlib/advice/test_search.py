@@ -103,8 +103,8 @@ def test_a_network_without_a_quadratic_model_whose_units_die_is_advised_all_the_
     x += y[:, None] * 1e4
     advice = GaussNewton(net, x, y, "cross_entropy", optimizer=SGD(net.parameters(), lr=0.1)).advice(budget=AMPLE)
     first = advice.suggestions[0]
-    assert first.before.least == pytest.approx(math.log(3), rel=1e-2)  # it only learns that all classes are alike
-    assert first.gain >= 10 and first.run.least < 0.2
+    assert first.before.end == pytest.approx(math.log(3), rel=1e-2)  # it only learns that all classes are alike
+    assert first.gain >= 10 and first.run.end < 0.2
 
 
 def a_run(*losses):
@@ -132,7 +132,7 @@ def raced(*kinds):
     measure = lambda _: Measured(1.0, 1.0, lambda _: WAITING)  # noqa: E731
     look = Look(Setting(net, [{0: x}], y, "mse"), measure, AMPLE)
     made = [tuple(Change(kind, kind, lambda m: m) for kind in some.split()) for some in kinds]
-    named = type("Named", (), {"name": "SGD", "first_rate": staticmethod(lambda stable: stable / 2)})()
+    named = type("Named", (), {"name": "SGD", "first_rate": staticmethod(lambda _, stable: stable / 2)})()
     return Race(look, [], named), look.unchanged, [Candidate(c, nn.Linear(4, 1), measure) for c in made]
 
 
@@ -148,7 +148,7 @@ def test_the_simpler_of_two_that_are_as_good_is_suggested():
 def test_a_change_that_only_begins_lower_is_not_suggested():
     """The goal is 0.1; without a change the loss stays at 0.97, and is beyond it at once with zero weights, say."""
     race, unchanged, candidates = raced("weights", "inputs")
-    for end, expected in ((0.9, ["inputs"]), (0.7, ["weights", "inputs"])):
+    for end, expected in ((0.9, ["inputs"]), (0.7, ["inputs", "weights"])):
         courses = a_run(0.96, *[end] * 200), a_run(1.0, *[0.98] * 20, *[0.5] * 180)
         race.runs = {unchanged: a_run(1.0, *[0.98] * 150, *[0.97] * 50)} | dict(zip(candidates, courses, strict=True))
         assert [s.what for s in race.won] == expected

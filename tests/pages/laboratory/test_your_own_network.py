@@ -5,7 +5,7 @@ from functools import cache
 from statistics import median
 
 from gnbook import results
-from gnbook.your_own_network.forty import (
+from gnbook.your_own_network.sixty import (
     AT_ITS_RATE,
     ENGINEER,
     FIRST,

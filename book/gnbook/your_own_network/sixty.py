@@ -1,4 +1,4 @@
-"""What a trial of advice on forty networks found, from its rows: speed-ups, choices, false suggestions.
+"""What a trial of advice on sixty networks found, from its rows: speed-ups, choices, false suggestions.
 
 A speed-up is the steps of no change to the goal over those of a variant. Where only one of the two is there within the
 steps of a run, the other counts as all of them: a bound, from below where no change is not there. Where neither is
