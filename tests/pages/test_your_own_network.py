@@ -3,8 +3,6 @@
 import re
 
 import pytest
-from gnbook.your_own_network.sixty import ENGINEER, FIRST
-from gnbook.your_own_network.trial import MANY
 
 from tests.pages.laboratory.test_your_own_network import sooner
 from tests.pages.pages import checked_lines, parameters, texts

@@ -1,56 +1,16 @@
-"""Trainings of a network of one's own: Adam on mini-batches, and gradient descent beside the linear model."""
+"""Trainings of networks of one's own by gradient descent, beside the linear model."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 import gnlib
-from gnbook.shared.foretold import paces
-from gnbook.shared.training import GradientDescent, fastest_of_adam, train
-from gnbook.your_own_network.changes import changes_of
+from gnbook.shared.training import GradientDescent, train
 from gnbook.your_own_network.networks import INITIALISATIONS, initialisations_of, initialised
-
-MOST = 1000  # steps of Adam
-WORTH = 1.25  # the least factor that is worth a change
-
-
-def steps_of_adam(network: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], goal: float) -> int:
-    """Return the fewest steps of Adam to a loss at three rates; 1000 if it is not reached."""
-    best = fastest_of_adam(network, x, y, until=goal, most=MOST)
-    return MOST if best is None else int(best.steps)
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """The steps of Adam before and after a change, and the factors that the linear model forecasts."""
-
-    what: str  # the change, or "nothing"
-    before: int  # steps of Adam to the goal
-    after: int
-    of_adam: float | None  # how many times fewer steps the linear model takes, by Adam, if a quarter is saved
-    of_descent: float | None  # and by gradient descent
-
-
-def remedies(
-    network: nn.Module, x: Float[Tensor, "n ..."], y: Int[Tensor, " n"], goal: float, few: int = 20
-) -> list[Remedy]:
-    """Train each change with Adam, and let the linear model, on the first few samples, forecast its factor."""
-    before, changes = steps_of_adam(network, x, y, goal), [*changes_of(network, x)]
-    shown = [*changes_of(network, x[:few])]
-    made = [(network, x[:few]), *((change.module, change.x) for change in shown)]
-    foretold = [
-        {change.what: pace.factor for change, pace in zip(shown, found, strict=True) if pace.factor >= WORTH}
-        for found in (paces(made, y[:few], adam=True), paces(made, y[:few]))
-    ]
-    tried = [(c.what, steps_of_adam(c.module, c.x.float(), y, goal)) for c in changes]
-    return [
-        Remedy(what, before, after, *(of.get(what) for of in foretold))
-        for what, after in tried or [("nothing", before)]
-    ]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Trial of two rules of the guide: forecasts for Adam, and the check of thirty steps."""
+"""Trial of a rule of the guide: the check of thirty steps."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import torch
@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 import gnlib
-from gnbook.results import Cell, Row
-from gnbook.shared.networks import Fill
+from gnbook.results import Cell
 from gnbook.shared.training import one_hot, train
 from gnbook.shared.tuning import LOSSES
 from gnbook.your_own_network.networks import (
@@ -21,69 +20,13 @@ from gnbook.your_own_network.networks import (
     group_norm,
     initialisations_of,
     initialised,
-    perceptron,
 )
-from gnbook.your_own_network.trainings import MOST, remedies
 
 SIDE = 16
-GOAL, FEW, MANY = 0.3, 20, 256
+FEW = 20  # images
 STEPS, EARLY = 300, 30
 ADAMS_RATE = 1e-3
 OPTIMIZERS = {"descent": torch.optim.SGD, "adam": torch.optim.Adam}
-
-
-def tiny(weight: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Fill a weight tensor with normal numbers of deviation 0.02."""
-    return nn.init.normal_(weight, std=0.02, generator=generator)
-
-
-FAULTS: dict[str, tuple[str, Fill | None]] = {
-    "none": ("standardised", None),
-    "images from 0 to 1": ("raw", None),
-    "images from 0 to 255": ("pixels", None),
-    "weights of 0.02": ("standardised", tiny),
-}
-"""Inputs and initialisation of a network, by the name of its fault."""
-
-
-def makers(seed: int) -> dict[str, Callable[[], nn.Module]]:
-    """Return the constructors of the five networks."""
-    return {
-        "perceptron": partial(perceptron, 2, 128, SIDE, seed),
-        "perceptron, six hidden layers": partial(perceptron, 6, 64, SIDE, seed),
-        "CNN": cnn,
-        "CNN, GroupNorm": partial(cnn, group_norm),
-        "transformer": partial(Transformer, side=SIDE),
-    }
-
-
-def prepared(raw: Float[Tensor, "n 3 side side"]) -> dict[str, Float[Tensor, "n 3 side side"]]:
-    """Return images as they are, standardised channel by channel, and as numbers from 0 to 255."""
-    mean, deviation = (f((0, 2, 3), keepdim=True) for f in (raw.mean, raw.std))
-    return {"raw": raw, "standardised": (raw - mean) / deviation, "pixels": 255 * raw}
-
-
-def rows_of_remedies(
-    raw: Float[Tensor, "n 3 side side"], labels: Int[Tensor, " n"], seeds: Sequence[int]
-) -> Iterator[dict[str, Cell]]:
-    """Yield a row for each seed, network, fault and change: Adam's steps, and their forecast."""
-    inputs = {name: x[:MANY].float() for name, x in prepared(raw).items()}
-    for seed in seeds:
-        for name, make in makers(seed).items():
-            for fault, (seen, draw) in FAULTS.items():
-                network = initialised(make, draw, seed).eval()
-                for one in remedies(network, inputs[seen], labels[:MANY], GOAL, FEW):
-                    yield {
-                        "trial": "remedies",
-                        "seed": seed,
-                        "network": name,
-                        "fault": fault,
-                        "change": one.what,
-                        "before": one.before if one.before < MOST else None,
-                        "after": one.after if one.after < MOST else None,
-                        "of_adam": one.of_adam,
-                        "of_descent": one.of_descent,
-                    }
 
 
 def rows_of_checks(
@@ -94,9 +37,10 @@ def rows_of_checks(
     The networks are those of the eleven trainings of the guide. Gradient descent has a quarter of the largest stable
     rate, Adam 0.001. `early` is the largest eigenvalue after thirty steps over that at the start.
     """
-    x, y = prepared(raw)["standardised"][:FEW].double(), labels[:FEW]
+    mean, deviation = (f((0, 2, 3), keepdim=True) for f in (raw.mean, raw.std))
+    x, y = ((raw - mean) / deviation)[:FEW].double(), labels[:FEW]
+    kinds = {"CNN": cnn, "CNN, GroupNorm": partial(cnn, group_norm), "transformer": partial(Transformer, side=SIDE)}
     for seed in seeds:
-        kinds = {name: make for name, make in makers(seed).items() if "perceptron" not in name}
         for loss in ("mse", "cross_entropy"):
             for optimizer in ("descent", "adam"):
                 for name, make in kinds.items():
@@ -151,21 +95,3 @@ def linear_losses(
     model = LinearModel(network(x).detach(), jacobian)
     how = {"loss": LOSSES[loss], "optimizer": OPTIMIZERS[optimizer], "rate": rate}
     return train(model, x, targets, most=steps, **how).losses
-
-
-def sooner(row: Row) -> float:
-    """Return how many times fewer steps a change of the trial takes, where what does not arrive has a thousand."""
-    return (row["before"] or MOST) / (row["after"] or MOST)
-
-
-def first_tries(rows: Sequence[Row]) -> list[Row]:
-    """Return of each network of the trial the change with the largest factor foretold for Adam.
-
-    `sooner` is added, how many times fewer steps the change takes: at least so many if `before` is None.
-    """
-    firsts: dict[tuple[Cell, ...], Row] = {}
-    for row in rows:
-        patient = tuple(row[column] for column in ("seed", "network", "fault"))
-        if row["of_adam"] and (patient not in firsts or row["of_adam"] > firsts[patient]["of_adam"]):
-            firsts[patient] = row | {"sooner": sooner(row)}
-    return [*firsts.values()]

@@ -9,13 +9,11 @@ import csv
 import sys
 from collections.abc import Iterable, Mapping
 
-import torch
 from tqdm import tqdm
 
 from tests.benchmarks.peers.runner import ROOT, write_table
 from tests.benchmarks.trial import libraries
-from tests.benchmarks.trial.cases import Case
-from tests.benchmarks.trial.one import OPTIMIZERS, SEEDS, epoch_seconds
+from tests.benchmarks.trial.one import OPTIMIZERS
 from tests.benchmarks.trial.runner import BUDGET, LIMIT, Trial
 from tests.benchmarks.trial.summary import by_network, lines
 
@@ -27,15 +25,6 @@ COLUMNS = (
     *(f"run_{name}" for name in ("device", "revision", "python", "gnlib", "torch", "numpy", "scipy", "threads")),
     *("run_budget", "run_seconds", "run_finished"),
 )
-CANDIDATES, SEARCHES = 15, 3  # that a report has, and peers that search a grid
-STEPS_OF = {"adam": 300, "sgd": 450}  # of a search over the grid, as the first networks took, and a quarter more
-
-
-def seconds_of(case: Case) -> float:
-    """Return a forecast of the CPU seconds of a network, from the time of a step."""
-    data, searches = case.data(), 3 * len(SEEDS) + CANDIDATES + SEARCHES
-    step = epoch_seconds(case, case.module(0), data) * len(data.y) / 1000
-    return step * searches * sum(STEPS_OF.values()) + len(SEEDS) * len(OPTIMIZERS) * BUDGET / 2
 
 
 def main(arguments: list[str]) -> None:
@@ -46,31 +35,21 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="networks at the same time")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of a network")
     parser.add_argument("--budget", type=float, default=BUDGET, help="seconds of a report, by the wall")
-    parser.add_argument("--quick", action="store_true", help="one seed, no peers, no candidates but the first")
-    parser.add_argument("--forecast", action="store_true", help="the seconds of all, and nothing else")
     parser.add_argument("--summary", action="store_true", help="of what is there; run nothing")
     parser.add_argument("--keep", action="store_true", help=f"write {KEPT.relative_to(ROOT)}, with this part")
     options = parser.parse_args(arguments)
     libraries.declare()
-    from tests.benchmarks.trial.networks import CASES, PARTS
+    from tests.benchmarks.trial.networks import PARTS
 
-    folder = ROOT / "_build" / ("trial-quick" if options.quick else "trial")
-    trial = Trial(folder, limit=options.limit, budget=options.budget, quick=options.quick)
+    trial = Trial(ROOT / "_build" / "trial", limit=options.limit, budget=options.budget)
     names = [name for name in PARTS[options.part] if not options.networks or name in options.networks]
-    torch.set_num_threads(1)
-    if options.forecast:
-        print(f"all {len(CASES)} networks: {sum(map(seconds_of, CASES.values())):,.0f} s of one core")
-        return
     if not options.summary and (missing := trial.missing(names)):
-        forecast = {name: seconds_of(CASES[name]) for name in missing}
-        print(f"{len(missing)} networks to run, {sum(forecast.values()):,.0f} s of one core but for a quick look")
-        shortest_first = sorted(missing, key=forecast.__getitem__)
-        bar = tqdm(trial.run(shortest_first, options.jobs), total=len(missing))
+        bar = tqdm(trial.run(missing, options.jobs), total=len(missing))
         for network in bar:
             bar.set_postfix_str(network)
     rows = trial.rows(names)
     print(*lines(rows), *("\n".join(["", *by_network(rows, optimizer)]) for optimizer in OPTIMIZERS), sep="\n")
-    if options.keep and not options.quick:
+    if options.keep:
         keep(trial, PARTS, options.part)
 
 

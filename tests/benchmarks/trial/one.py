@@ -1,7 +1,6 @@
-"""One network, in a process of its own: `python -m tests.benchmarks.trial.one FOLDER NETWORK BUDGET [quick]`.
+"""One network, in a process of its own: `python -m tests.benchmarks.trial.one FOLDER NETWORK BUDGET`.
 
-All variants are made first, so that their goal is common; then each is trained. A quick look is at one seed, and
-leaves peers and candidates out, but for the first suggestion.
+All variants are made first, so that their goal is common; then each is trained.
 """
 
 import math
@@ -44,7 +43,7 @@ class Variant:
     seconds: float | None = None
 
 
-def variants(case: Case, data: Data, seeds: Sequence[int], budget: float, quick: bool) -> Iterator[Variant]:
+def variants(case: Case, data: Data, seeds: Sequence[int], budget: float) -> Iterator[Variant]:
     """Yield all variants; what cannot be made has a reason."""
     for seed in seeds:
         plain = case.module(seed)
@@ -65,8 +64,6 @@ def variants(case: Case, data: Data, seeds: Sequence[int], budget: float, quick:
                 yield Variant(AT_ITS_RATE, seed, optimizer, report.module, first["what"], rate)  # type: ignore[arg-type]
             if report and seed == seeds[0]:
                 tried += [(optimizer, each) for each in report.tried]
-    if quick:
-        return
     for optimizer, what in tried:
         module, why = _made(lambda what=what: candidates(case, plain, data, [what])[what])
         yield Variant(CANDIDATE, seeds[0], optimizer, module, what, why=why)
@@ -94,12 +91,10 @@ def _peers(case: Case, data: Data, plain: nn.Module, seed: int) -> Iterator[Vari
         yield Variant(GRADINIT, seed, optimizer, module, why=why)
 
 
-def rows_of(
-    case: Case, seeds: Sequence[int] = SEEDS, budget: float = 20.0, quick: bool = False
-) -> list[dict[str, object]]:
+def rows_of(case: Case, seeds: Sequence[int] = SEEDS, budget: float = 20.0) -> list[dict[str, object]]:
     """Return a row for each variant of a network."""
     data, begun = case.data(), process_time()
-    made = [*variants(case, data, seeds, budget, quick)]
+    made = [*variants(case, data, seeds, budget)]
     firsts = [first_loss(case, v.module, data) if v.module else math.inf for v in made]
     goal = GOAL * min(loss for loss in firsts if math.isfinite(loss))
     plain = case.module(seeds[0])
@@ -155,16 +150,16 @@ def epoch_seconds(case: Case, module: nn.Module, data: Data) -> float:
     return min(taken[1:]) * 1000 / len(data.y)
 
 
-def main(folder: Path, name: str, budget: float, quick: bool) -> None:
+def main(folder: Path, name: str, budget: float) -> None:
     """Write the rows of a network as a whole."""
     libraries.declare()
     from tests.benchmarks.trial.networks import CASES
 
     torch.set_num_threads(1)
     start = perf_counter()
-    rows = rows_of(CASES[name], SEEDS[:1] if quick else SEEDS, budget, quick)
+    rows = rows_of(CASES[name], SEEDS, budget)
     write_json(folder / "found" / f"{name}.json", {"rows": rows, "seconds": perf_counter() - start})
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), "quick" in sys.argv[4:])
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]))

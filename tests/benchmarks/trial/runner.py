@@ -23,24 +23,17 @@ class Trial:
     folder
         where results lie
     module
-        that is run as `python -m MODULE FOLDER NETWORK BUDGET [quick]`
+        that is run as `python -m MODULE FOLDER NETWORK BUDGET`
     limit
         seconds that a process may take
     budget
         seconds of a report
-    quick
-        whether it is a quick look, at one seed
     """
 
     def __init__(
-        self,
-        folder: Path,
-        module: str = "tests.benchmarks.trial.one",
-        limit: float = LIMIT,
-        budget: float = BUDGET,
-        quick: bool = False,
+        self, folder: Path, module: str = "tests.benchmarks.trial.one", limit: float = LIMIT, budget: float = BUDGET
     ) -> None:
-        self.folder, self.module, self.limit, self.budget, self.quick = folder, module, limit, budget, quick
+        self.folder, self.module, self.limit, self.budget = folder, module, limit, budget
 
     def missing(self, networks: Sequence[str]) -> list[str]:
         """Return the networks that have no rows yet."""
@@ -66,8 +59,7 @@ class Trial:
         """Run a network; if the process dies or is not done in time, its row has the reason."""
         start, found = perf_counter(), self.folder / "found" / f"{network}.json"
         found.unlink(missing_ok=True)
-        command = [sys.executable, "-W", "ignore", "-m", self.module, str(self.folder), network]
-        command += [str(self.budget), *(["quick"] if self.quick else [])]
+        command = [sys.executable, "-W", "ignore", "-m", self.module, str(self.folder), network, str(self.budget)]
         result = {"rows": [{"why": ended(command, self.limit)}], "seconds": perf_counter() - start}
         if found.exists():
             result = json.loads(found.read_text())

@@ -3,31 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from gnbook.your_own_network import trainings
-from gnbook.your_own_network.trainings import compare, remedies
+from gnbook.your_own_network.trainings import compare
 from gnbook.your_own_network.trial import checked, linear_losses
 from torch import nn
 
 import gnlib
-
-
-@pytest.fixture(autouse=True)
-def few_steps(monkeypatch):
-    monkeypatch.setattr(trainings, "MOST", 200)
-
-
-def test_each_change_is_trained_and_foretold():
-    torch.manual_seed(0)
-    x, y = torch.randn(64, 4) + 5, torch.randint(3, (64,))
-    network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    found = {one.what: one for one in remedies(network, x, y, 1.0)}
-    (centred,) = (one for what, one in found.items() if what.startswith("centre"))
-    assert 0 < centred.after < centred.before and centred.of_descent > 1.25
-    few = x[:20], x[:20] - x[:20].mean(0)
-    courses = [gnlib.GaussNewton(network, z, y[:20], "cross_entropy").forecast().losses for z in few]
-    goal = max(0.1 * float(courses[0][0]), float(courses[0].min()))
-    before, after = (int((course <= goal * (1 + 1e-9)).nonzero()[0]) for course in courses)
-    assert centred.what == "centre the inputs" and centred.of_descent == pytest.approx(before / after, rel=0.02)
 
 
 def test_a_linear_network_is_its_linear_model():

@@ -16,82 +16,51 @@ from gnbook.your_own_network.sixty import (
     of_networks,
     pairs,
 )
-from gnbook.your_own_network.trial import first_tries
 
 from tests.pages.pages import kept
-
-
-def firsts(over):
-    """First suggestions whose foretold factor is above two, or not."""
-    return [one for one in first_tries(kept("your-own-network")) if (one["of_adam"] > 2) == over]
-
-
-def gains(change):
-    """How many times sooner trainings with Adam arrive after a change, by seed, network and fault."""
-    return {
-        (row["seed"], row["network"], row["fault"]): (row["before"] or 1000) / row["after"]
-        for row in kept("your-own-network")
-        if row["change"].startswith(change)
-    }
-
-
-def obvious():
-    """Of both changes that need no tool."""
-    return [*gains("centre").values(), *gains("rescale").values()]
-
-
-def standardised(*networks):
-    """Of images between 0 and 1, by standardising."""
-    return [gain for (_, name, fault), gain in gains("centre").items() if name in networks and fault.endswith(" 1")]
-
-
-def test_with_adam_what_is_foretold_above_two_is_sooner_but_for_one_network():
-    slower = [one for one in firsts(over=True) if one["sooner"] < 1]
-    assert {(one["network"], one["fault"]) for one in slower} == {("CNN", "images from 0 to 255")}
-    assert sum(one["sooner"] > 1 for one in firsts(over=False)) == 7 == len(firsts(over=False)) - 1
 
 
 OPTIMIZERS = "adam", "sgd"
 
 
-def forty(part="held-out"):
-    """The rows of the trial on forty networks, or of half of them."""
+def sixty(part="held-out"):
+    """The rows of the trial on sixty networks, or of a part of them."""
     return [row for row in results.kept("advice-trial") if part in ("all", row["part"])]
 
 
 def sooner(variant, optimizer, part="held-out"):
     """How many times fewer steps a variant takes than no change, in the median of networks."""
-    return median(of_networks(pairs(forty(part), variant, optimizer)).values())
+    return median(of_networks(pairs(sixty(part), variant, optimizer)).values())
 
 
 def not_slower(part="held-out"):
     """The share of first suggestions that take at most a ninth more steps than no change."""
-    gains = [gain.value for o in OPTIMIZERS for _, gain in pairs(forty(part), FIRST, o) if gain.value == gain.value]
+    gains = [gain.value for o in OPTIMIZERS for _, gain in pairs(sixty(part), FIRST, o) if gain.value == gain.value]
     return sum(gain >= NEARLY for gain in gains) / len(gains)
 
 
 def in_vain(part="held-out"):
     """Suggestions for well-prepared networks that gain no fifth, and reports on these."""
-    found = [false_suggestions(forty(part), optimizer) for optimizer in OPTIMIZERS]
+    found = [false_suggestions(sixty(part), optimizer) for optimizer in OPTIMIZERS]
     return sum(len(false) for false, _ in found), sum(asked for _, asked in found)
 
 
 def near(optimizer, part="held-out"):
     """Choices that are close to the best candidate, and all."""
-    ratios = [ratio for _, ratio in choices(forty(part), optimizer)]
+    ratios = [ratio for _, ratio in choices(sixty(part), optimizer)]
     return sum(ratio <= NEAR for ratio in ratios), len(ratios)
 
 
 def later(word, part="all"):
     """Loss on samples held out of networks that were changed so, over that with no change, in the median."""
-    plain = {(r["network"], r["optimizer"], r["seed"]): r for r in forty(part) if r["variant"] == "no change"}
-    those = [r for r in forty(part) if r["variant"] in (FIRST, "candidate") and word in (r["what"] or "")]
+    plain = {(r["network"], r["optimizer"], r["seed"]): r for r in sixty(part) if r["variant"] == "no change"}
+    those = [r for r in sixty(part) if r["variant"] in (FIRST, "candidate") and word in (r["what"] or "")]
     pairs_of = [(r, plain[r["network"], r["optimizer"], r["seed"]]) for r in those if r["state"] == "reached"]
     return median(r["held_out_loss"] / p["held_out_loss"] for r, p in pairs_of if r["held_out_loss"])
 
 
 def test_on_networks_that_were_held_out_the_first_suggestion_is_about_as_good_as_an_engineer():
-    firsts = [row for row in forty() if row["variant"] == FIRST]
+    firsts = [row for row in sixty() if row["variant"] == FIRST]
     assert len({row["network"] for row in firsts}) == 20 and not {row["state"] for row in firsts} & {"exploded", "dead"}
     assert all(0.6 < sooner(FIRST, optimizer) / sooner(ENGINEER, optimizer) < 1.5 for optimizer in OPTIMIZERS)
     (found, of), (by_descent, _) = map(near, OPTIMIZERS)
