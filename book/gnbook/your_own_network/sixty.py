@@ -64,7 +64,7 @@ def choices(rows: Rows, optimizer: str) -> list[tuple[str, float]]:
     Candidates are all that the report has tried, and no change; what is chosen is the first suggestion, or no change.
     The rates of the first suggestion are those of the grid, and its own.
     """
-    seed = min((r["seed"] for r in rows if "seed" in r), default=0)
+    seed = min((r["seed"] for r in rows if r.get("seed") is not None), default=0)
 
     def least(*variants: str) -> dict[str, float]:
         steps: dict[str, float] = {}

@@ -19,7 +19,6 @@ from gnbook.your_own_network.sixty import (
 
 from tests.pages.pages import kept
 
-
 OPTIMIZERS = "adam", "sgd"
 
 
@@ -59,13 +58,14 @@ def later(word, part="all"):
     return median(r["held_out_loss"] / p["held_out_loss"] for r, p in pairs_of if r["held_out_loss"])
 
 
-def test_on_networks_that_were_held_out_the_first_suggestion_is_about_as_good_as_an_engineer():
+def test_on_networks_that_were_held_out_the_first_suggestion_is_ahead_of_an_engineer():
     firsts = [row for row in sixty() if row["variant"] == FIRST]
-    assert len({row["network"] for row in firsts}) == 20 and not {row["state"] for row in firsts} & {"exploded", "dead"}
-    assert all(0.6 < sooner(FIRST, optimizer) / sooner(ENGINEER, optimizer) < 1.5 for optimizer in OPTIMIZERS)
-    (found, of), (by_descent, _) = map(near, OPTIMIZERS)
-    assert by_descent < 0.8 * of < 0.9 * of <= found and sooner(AT_ITS_RATE, "adam") > sooner(FIRST, "adam")
-    assert not_slower() >= 0.95 and in_vain()[0] <= in_vain()[1] / 10
+    assert len({row["network"] for row in firsts}) == 19 and not {row["state"] for row in firsts} & {"exploded", "dead"}
+    exploded = [row for row in sixty() if row["variant"] == AT_ITS_RATE and row["state"] == "exploded"]
+    assert len(exploded) == 1 and 10 <= median(row["report_seconds"] for row in firsts) <= 12
+    assert all(sooner(FIRST, optimizer) > 1.5 * sooner(ENGINEER, optimizer) for optimizer in OPTIMIZERS)
+    found, of = map(sum, zip(*map(near, OPTIMIZERS), strict=True))
+    assert found >= 0.9 * of and not_slower() == 1 and in_vain()[0] == 0
 
 
 def alarms():
