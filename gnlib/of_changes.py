@@ -40,7 +40,7 @@ class OfChanges(OfTraining):
         >>> _ = torch.manual_seed(0)
         >>> x = torch.tensor([[90.0, 1.0], [100.0, 2.0], [110.0, 1.0], [90.0, 1.0]])
         >>> report = gnlib.GaussNewton(torch.nn.Linear(2, 1), x, x[:, 1:]).report(budget=60)
-        >>> "standardise" in report.suggestions[0].what, report.apply(0)(x).shape
+        >>> "the inputs" in report.suggestions[0].what, report.apply(0)(x).shape
         (True, torch.Size([4, 1]))
         >>> report.condition.rank, report.full, [str(pair) for pair in report.culprits.equal_samples]
         (3, 4, ['0 and 3 are equal'])
