@@ -77,14 +77,12 @@ def test_where_no_rate_arrives_smaller_ones_are_tried_as_long_as_they_are_better
     assert further_rates([Run(0.3, (1.0, *[0.91] * 12)), Run(0.9, (1.0, *[0.92] * 12)), *dead[1:]], 0.1) == [0.3 / 3]
 
 
-def test_a_run_that_is_behind_another_at_step_20_ends_there_and_one_that_is_ahead_goes_on():
+def test_a_run_that_has_fallen_behind_what_another_had_after_half_of_the_steps_ends_there():
     net, of = perceptron(), trainer("sgd")
-    fast, slow = (of.run(net, rate, 0.0, math.inf, 45) for rate in (0.3, 0.01))
-    assert slow.losses[20] > fast.losses[20]
-    assert [len(of.run(net, rate, 0.0, math.inf, 45, run).losses) - 1 for rate, run in ((0.01, fast), (0.3, slow))] == [
-        20,
-        45,
-    ]
+    fast, later, slow = (of.run(net, rate, 0.0, math.inf, 45) for rate in (0.3, 0.25, 0.01))
+    assert all(fast.losses[t] < later.losses[t] < fast.losses[t // 2] < slow.losses[t] for t in (20, 40))
+    runs = [of.run(net, run.rate, 0.0, math.inf, 45, fast) for run in (slow, later)]
+    assert [len(run.losses) - 1 for run in runs] == [20, 45]
 
 
 def in_groups(net, rate):

@@ -161,6 +161,8 @@ def test_targets_that_were_standardised_in_vain_are_said_to_be(gains):
     lines = [*remarks_on(race._look.setting, race.is_in_vain("targets"))]
     assert ("was tried, and saves no fifth" in lines[0].meaning) != gains
     assert race._first_rate(targets) == pytest.approx(0.1)  # as of the unchanged network, a fifth of the usual 0.5
+    race.runs[unchanged] = Run(1e-9, race.runs[unchanged].losses)
+    assert race._first_rate(targets) == pytest.approx(0.5 / 9)  # but not too far from what is usual
 
 
 @pytest.mark.slow
