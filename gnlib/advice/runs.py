@@ -23,7 +23,7 @@ EXPLODED = 1e6  # times the first loss
 HALVINGS = 40
 OF_STABLE = 1 / 2  # first learning rate of descent, in the largest stable one
 OF_ADAM = 3e-3
-FAR = 10.0  # times their length, by which a first step of descent moves the weights at most
+FAR = 10.0  # times its length, by which a first step moves the vector of weights at most: saturated outputs allow any
 APART = 3.0  # learning rates, one over the next
 FINE = 1.5  # from one learning rate to the next, where it matters
 NEARLY = 2.0  # times the goal: a run that gets there may get to the goal at a rate beside its own
@@ -173,10 +173,7 @@ class Trainer:
         return known.get(self.optimizer, str(self.optimizer))
 
     def first_rate(self, module: nn.Module, stable: float) -> float:
-        """Return the learning rate to begin with, for a module with such a largest stable rate of descent.
-
-        Where outputs are saturated the largest stable rate may have any size: a first step must not go too far.
-        """
+        """Return the learning rate to begin with, for a module with such a largest stable rate of descent."""
         if isinstance(self.optimizer, Optimizer):
             return _rate_of(self.optimizer.param_groups)
         if self.optimizer == "adam":
