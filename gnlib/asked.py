@@ -96,6 +96,7 @@ class Trials:
 
     def advice(self, find: Callable[[Asked], Problem | Side], budget: float | None) -> Advice:
         """Return advice; `find` returns the matrix of a question, or its products with vectors."""
+        begun = perf_counter()
         budget = self.budget if budget is None else budget
         if not 0 < budget < math.inf:
             raise Refused("bad-option", f"budget is {budget}; a positive number of seconds was expected.")
@@ -116,7 +117,7 @@ class Trials:
             trainer = self.trainer(None)
             meaning = f"trials are by gradient descent ({str(error).splitlines()[0]})"
             remarks.append(Line("optimiser", f"{type(self._optimizer).__name__} cannot be made anew", meaning))
-        found = advice(self._setting, measure, trainer, budget)
+        found = advice(self._setting, measure, trainer, budget, begun)
         return replace(found, remarks=(*found.remarks, *remarks))
 
     def _precision(self) -> torch.dtype | None:

@@ -15,18 +15,23 @@ SUMS = "add", "add_", "__add__", "__radd__", "__iadd__"
 
 
 class _Sums(TorchFunctionMode):
-    """Watches sums of two tensors of one shape, of which one has just left a layer."""
+    """Watches sums of two tensors of one shape, of which one has left a layer and gone nowhere else."""
 
     def __init__(self) -> None:
         super().__init__()
         self.left: dict[int, tuple[str, Tensor]] = {}  # the tensors are held, so that no other one gets their place
+        self.taken: set[int] = set()  # by another function: what went on from there goes past a branch
         self.ends: list[str] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        names = [self.left.get(id(t), ("", t))[0] for t in args[:2] if isinstance(t, Tensor)]
-        if func.__name__ in SUMS and len(names) == 2 and args[0].shape == args[1].shape and names.count("") == 1:
-            self.ends.append(max(names))
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        known = [t for t in args if isinstance(t, Tensor) and id(t) in self.left]
+        if func.__name__ not in SUMS:
+            self.taken |= {id(t) for t in known if isinstance(result, Tensor) and result is not t}
+        elif all(isinstance(t, Tensor) for t in args[:2]) and args[0].shape == args[1].shape:
+            ends = [t for t in known if id(t) not in self.taken]
+            self.ends += [self.left[id(t)][0] for t in ends if len(ends) == 1]
+        return result
 
     def seen(self, name: str, module: nn.Module, inputs: Any, output: Any) -> None:
         """Note what has left a layer, or has since passed through what has no weights."""

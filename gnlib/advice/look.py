@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from time import perf_counter
 
@@ -73,7 +73,7 @@ class Look:
     setting: Setting
     measure: Measure
     budget: float
-    begun: float = field(default_factory=perf_counter)
+    begun: float
 
     def __post_init__(self) -> None:
         """Measure the network as it is."""

@@ -19,9 +19,9 @@ LIKE = APART**2  # multiple of the usual rate at most, that candidates begin wit
 MOST_RUN = 24  # candidates
 
 
-def advice(setting: Setting, measure: Measure, trainer: Trainer, budget: float) -> Advice:
+def advice(setting: Setting, measure: Measure, trainer: Trainer, budget: float, begun: float) -> Advice:
     """Return what to change: a third of the seconds are for measuring candidates, the others for running the best."""
-    look = Look(setting, measure, budget)
+    look = Look(setting, measure, budget, begun)
     race = Race(look, look.chosen(), trainer)
     tried = {change.what for candidate in (*look.candidates, *race.runs) for change in candidate.changes}
     return Advice(
@@ -55,6 +55,7 @@ class Race:
         self._look, self._trainer, self.goal = look, trainer, look.goal
         self.runs: dict[Candidate, Run] = {}
         self._ten, self._steps = 0.0, STEPS  # seconds of ten steps, and how many a run has
+        self._unmeasured = 0  # candidates that were run: those that are suggested are measured in the end
         if chosen:
             self._run(chosen)
         if len(self.runs) > 1:
@@ -63,6 +64,11 @@ class Race:
     @property
     def _unchanged(self) -> Run:
         return self.runs[self._look.unchanged]
+
+    @property
+    def _left(self) -> float:
+        """Seconds for runs."""
+        return self._look.left - min(self._unmeasured, MOST) * self._look.longest
 
     def _run(self, chosen: list[Candidate]) -> None:
         """Run the network as it is and the chosen ones: at several rates, at one where there is little time."""
@@ -93,7 +99,7 @@ class Race:
         """Return the best run of some rates: three, others beyond the end where the best is, and some beside it."""
         runs = list[Run]()
         following = [rate / APART, rate * APART, rate]
-        while following and len(runs) < most and (not runs or self._look.left > 0):
+        while following and len(runs) < most and (not runs or self._left > 0):
             runs.append(self._run_at(candidate, following.pop(), runs))
             following = following or further_rates(runs, self._level)
         return best_of(runs, self.goal)
@@ -110,7 +116,7 @@ class Race:
             ahead = best_of(known, self.goal)
         if ahead is not None:  # with fewer changes 5 % more steps are as good
             steps = min(steps, math.ceil(max(CLOSE * min(ahead.steps_to(self.goal), steps), SETTLED)) + 1)
-        return self._trainer.run(candidate.module, rate, self.goal, max(self._look.left, self._ten), steps, ahead)
+        return self._trainer.run(candidate.module, rate, self.goal, max(self._left, self._ten), steps, ahead)
 
     def _improve(self) -> None:
         """Go from the first to what is as fast with fewer changes, or faster with other ones, while there is time."""
@@ -133,10 +139,11 @@ class Race:
             names = {change.what for change in changes}
             candidate = next((each for each in self.runs if each.names == names), None)
             if candidate is None:
-                if self._look.left <= self._look.longest or len(self.runs) >= MOST_RUN:
+                if self._left <= self._look.longest or len(self.runs) >= MOST_RUN:
                     return
                 try:
                     candidate = self._look.made(*changes)
+                    self._unmeasured += candidate not in self._look.candidates
                     run = self._best_run(candidate, self.runs[first].rate)
                 except (ValueError, RuntimeError):  # it goes with other changes alone
                     continue

@@ -100,7 +100,8 @@ def best_of(runs: Sequence[Run], goal: float) -> Run:
 def further_rates(runs: Sequence[Run], goal: float) -> list[float]:
     """Return the rates to try next, the last one first: beyond the end where the best is, then beside it if it is near.
 
-    Where no run arrives the lower end counts too, as long as the least rate is better than the next.
+    Where no run arrives the lower end counts too, as long as the loss rises at the least rate, so that all of them may
+    be too large to learn, or the least rate is better than the next.
 
     Examples
     --------
@@ -120,7 +121,8 @@ def further_rates(runs: Sequence[Run], goal: float) -> list[float]:
         return [least / APART]
     if best.rate == largest:
         return [largest * APART]
-    if best.steps_to(goal) == math.inf and runs[0].end < runs[1].end:
+    rises = not all(loss <= runs[0].losses[0] for loss in runs[0].losses)
+    if best.steps_to(goal) == math.inf and (rises or runs[0].end < runs[1].end):
         return [least / APART]
     apart = min(run.rate / other.rate for other, run in pairwise(runs) if best in (other, run))
     is_near = best.end <= goal + (NEARLY - 1) * abs(goal)

@@ -233,6 +233,20 @@ def test_branches_end_where_they_are_added_and_begin_as_zero_or_over_the_root_of
     assert not ends_of_branches(perceptron(), lambda m: m(random(5, 3)))
 
 
+def test_what_goes_past_a_branch_is_not_its_end_also_where_it_has_just_left_a_layer_or_a_normalisation():
+    first, last = nn.Linear(4, 4), nn.Linear(4, 1)
+    for norm_first in (True, False):
+        kind = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
+        net = nn.Sequential(first, *(nn.TransformerEncoderLayer(4, 2, 8, **kind) for _ in range(2)), last)
+        expected = [f"{i}.{name}" for i in (1, 2) for name in ("self_attn.out_proj", "linear2")]
+        for mode in (True, False):
+            assert ends_of_branches(net.train(mode), lambda m: m(random(5, 3, 4))) == expected
+    gelu = Whole(lambda self, x: (f := self.layer(x)) + 0.044715 * f.pow(3), layer=nn.Linear(4, 4))
+    down = Whole(lambda self, x: self.past(x) + self.layer(x), past=nn.Linear(4, 4), layer=nn.Linear(4, 4))
+    for net in (nn.Sequential(gelu, last), nn.Sequential(down, last)):  # neither is a branch past which x goes
+        assert not ends_of_branches(net, lambda m: m(random(5, 4)))
+
+
 # Bad input
 
 

@@ -77,6 +77,14 @@ def test_where_no_rate_arrives_smaller_ones_are_tried_as_long_as_they_are_better
     assert further_rates([Run(0.3, (1.0, *[0.91] * 12)), Run(0.9, (1.0, *[0.92] * 12)), *dead[1:]], 0.1) == [0.3 / 3]
 
 
+@pytest.mark.parametrize("least", [(1.0, 1e6, math.inf), (1.0, 1.1, *[0.96] * 12)])
+def test_where_no_rate_arrives_and_the_loss_rises_at_the_least_one_a_smaller_one_is_tried(least):
+    """A rate may kill a network, whose loss ends just below the first, and a smaller one be too large as well."""
+    dead, larger = Run(0.9, (1.0, 50.0, *[0.95] * 12)), Run(2.7, (1.0, math.inf))
+    assert further_rates([Run(0.3, least), dead, larger], 0.1) == [0.3 / 3]
+    assert further_rates([Run(0.3, least), Run(0.9, (1.0, *[0.1] * 12)), larger], 0.1) != [0.3 / 3]  # one arrives
+
+
 def test_a_run_that_has_fallen_behind_what_another_had_after_half_of_the_steps_ends_there():
     net, of = perceptron(), trainer("sgd")
     fast, later, slow = (of.run(net, rate, 0.0, math.inf, 45) for rate in (0.3, 0.25, 0.01))

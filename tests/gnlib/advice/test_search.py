@@ -1,6 +1,7 @@
 """Advice: what is found, in which order, what is said of the rest, and that following it does what it says."""
 
 import math
+from time import perf_counter
 
 import pytest
 import torch
@@ -103,7 +104,7 @@ def test_a_network_without_a_quadratic_model_whose_units_die_is_advised_all_the_
     x += y[:, None] * 1e4
     advice = GaussNewton(net, x, y, "cross_entropy", optimizer=SGD(net.parameters(), lr=0.1)).advice(budget=AMPLE)
     first = advice.suggestions[0]
-    assert first.before.end == pytest.approx(math.log(3), rel=1e-2)  # it only learns that all classes are alike
+    assert first.before.end < 0.5  # at larger rates, that of SGD too, it only learns that all classes are alike, 1.1
     assert first.gain >= 10 and first.run.end < 0.2
 
 
@@ -130,7 +131,7 @@ def raced(*kinds):
     net = nn.Linear(4, 1)
     nn.init.zeros_(net.weight)
     measure = lambda _: Measured(1.0, 1.0, lambda _: WAITING)  # noqa: E731
-    look = Look(Setting(net, [{0: x}], y, "mse"), measure, AMPLE)
+    look = Look(Setting(net, [{0: x}], y, "mse"), measure, AMPLE, perf_counter())
     made = [tuple(Change(kind, kind, lambda m: m) for kind in some.split()) for some in kinds]
     named = type("Named", (), {"name": "SGD", "first_rate": staticmethod(lambda _, stable: stable / 2)})()
     return Race(look, [], named), look.unchanged, [Candidate(c, nn.Linear(4, 1), measure) for c in made]
@@ -163,6 +164,21 @@ def test_targets_that_were_standardised_in_vain_are_said_to_be(gains):
     assert race._first_rate(targets) == pytest.approx(0.1)  # as of the unchanged network, a fifth of the usual 0.5
     race.runs[unchanged] = Run(1e-9, race.runs[unchanged].losses)
     assert race._first_rate(targets) == pytest.approx(0.5 / 9)  # but not too far from what is usual
+
+
+def test_time_is_left_to_measure_what_is_suggested_of_what_was_run():
+    """Of 600 seconds two measurements of 200 leave a third candidate no time for runs."""
+    race, unchanged, (first,) = raced("inputs")
+    race.runs, race._look.longest = {unchanged: a_run(1.0), first: a_run(1.0)}, 200.0
+    allowed = []
+
+    def run(module, rate, goal, seconds, *_):
+        allowed.append(seconds)
+        return Run(rate, (1.0, *[0.9] * 12))
+
+    race._trainer.run = run
+    _ = [*race._others(first)]
+    assert len(race.runs) == 2 + 2 and [allowed[0], allowed[-1]] == pytest.approx([400, 200], abs=5)
 
 
 @pytest.mark.slow
