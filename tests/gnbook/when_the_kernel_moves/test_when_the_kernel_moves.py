@@ -1,8 +1,10 @@
 """Networks side by side: kernels, outputs that are not linear, descent, and bounds for a bottleneck."""
 
+import math
+
 import pytest
 import torch
-from gnbook.when_the_kernel_moves.bottleneck import Cubic, ball_floor
+from gnbook.when_the_kernel_moves.bottleneck import Cubic, ball_floor, cubics, vanishing_probability
 from gnbook.when_the_kernel_moves.descent import descend
 from gnbook.when_the_kernel_moves.heads import Entrywise, Softmax, swish
 from gnbook.when_the_kernel_moves.networks import FrozenKernels, StackedNetworks, bottleneck, identity, shallow
@@ -107,3 +109,14 @@ def test_two_linear_factors_give_way_together(radius):
     assert ball_floor(straight, straight, radius) == pytest.approx(1 - radius / 2**0.5, rel=1e-9)
     bent = Cubic(value=5.0, gradient=1.0, largest=1.0, scale=0.5)  # a Hessian of norm 3 within the root of two
     assert bent.least(2**0.5) == pytest.approx((5 - 2**0.5 - 3, 0.0))
+
+
+def test_how_often_the_hessian_vanishes_in_a_ball():
+    """The distances to h = 0 and to c = 0 are at a right angle, and nearly straight where the network is wide."""
+    distances = []
+    for seed in range(400):
+        h, c = cubics(list(gaussian(seed, 4 * 3000).view(4, 3000)), 1.0)
+        distances.append(math.hypot(h.value / h.gradient, c.value / c.gradient))
+    for radius in (0.3, 0.7, 1.0, 1.5):
+        share = sum(distance <= radius for distance in distances) / 400
+        assert share == pytest.approx(vanishing_probability(radius), abs=0.07)  # 2.8 standard deviations at most
