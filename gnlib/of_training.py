@@ -306,8 +306,8 @@ class OfTraining(ABC):
         when they differ by 5 %, or by a thousandth of the first loss, or after 120 products. Other losses, weight
         decay and groups with other settings than rates, and an optimiser that has a momentum already are
         followed step by step, one product each: as far as 10 s (or the budget) go, at least 10 steps. The losses end
-        there, and a real step is cheaper. The P of an Adam that has taken no step is estimated where there are more
-        than 2,000 outputs.
+        there; real steps, which are cheaper, go on, 30 of them or as far as the budget goes once more. The P of an Adam
+        that has taken no step is estimated where there are more than 2,000 outputs.
 
         Parameters
         ----------

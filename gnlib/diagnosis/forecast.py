@@ -52,7 +52,8 @@ class Forecast:
         the step up to which the forecast is within a factor of 1.5 of real training, as far as that was followed, and
         beyond it the network like its linear model (from a matrix); after it all is unknown
     followed
-        the loss after each of the real steps that were taken to compare, from `after` on
+        the loss after each of the real steps that were taken to compare, from `after` on; where the losses end before
+        the steps asked for, these may go on
     rate, stable_rate
         the learning rate, and the largest one at which the linear model is stable where it starts, and the first step
         of an adaptive optimiser short enough
@@ -170,18 +171,20 @@ class Forecast:
             wide = f"; a factor of {apart:.3g} apart after {steps:,} steps" if apart > CLOSE else ""
             yield Line("bounds", ", ".join(bands) or ends, f"of the linear model; {self.products:,} products{wide}")
         if steps < self.asked:
-            real = "take real steps, which are cheaper (after=)," if self.relative_cost > 1 else "take real steps"
             cost = f"one takes {self.relative_cost:.2g} times as long as a real step"
-            yield Line("had", f"{steps:,} of {self.asked:,} steps", f"{cost}; {real} or allow a larger budget=")
+            taken = f"{self.after + len(self.followed):,} real ones were taken"
+            yield Line("had", f"{steps:,} of {self.asked:,} steps", f"{cost}, and {taken}; a larger budget= goes further")
 
     def _followed(self) -> Line:
         """Return how far real steps went, and how well they were forecast."""
-        taken, last = len(self.followed), self.trusted - self.after
+        taken, last, ahead = len(self.followed), self.trusted - self.after, len(self.losses) - 1 - self.after
         within = f"within {self.within:.3g} of the forecast"
-        if last < taken:
+        if last < min(taken, ahead):
             off = _ratios_of(self.followed, self.losses[self.after :])[last]
             within += f" until step {self.trusted:,}, " if last else ""
             within = f"{within if last else ''}off by {off:.3g} at step {self.trusted + 1:,}"
+        if taken > ahead:
+            within += f"; beyond it to a loss of {float(self.followed[-1]):.4g}"
         return Line("followed", f"{taken} real step{'s' * (taken != 1)}", within)
 
     def __str__(self) -> str:
@@ -249,16 +252,16 @@ def _forecast(
     seconds, started = PATIENCE if budget is None else budget, perf_counter()
     curve, unreachable, last = linear.ahead(taken, steps - after, _timer(seconds, standing.device))
     ahead, per_step = len(curve.losses) - 1, (perf_counter() - started) / len(curve.losses)
-    most = ahead if budget is not None else min(FOLLOWED, ahead)
+    most = steps - after if linear.is_stepped else ahead  # where real steps are cheaper, they go further
     if budget is None:
-        seconds = max(perf_counter() - begun, PATIENCE)
+        most, seconds = min(FOLLOWED, most), max(perf_counter() - begun, PATIENCE)
     started = perf_counter()
     # the last that is done: it moves the leaves
     followed = _losses_until(_timer(seconds, standing.device), islice(training, most))
     relative = per_step / ((perf_counter() - started) / len(followed))
     if not isinstance(made, SGD) or missing:  # of which the linear model holds, or lacks, what real steps have
         last = min(last, len(followed))
-    last = _last_within(followed, curve.losses.tolist(), max(last, len(followed)))
+    last = _last_within(followed, curve.losses.tolist(), max(last, min(len(followed), ahead)))
     if linear.estimated:
         missing.append(f"the error of P, which {SIGNS} random sums of gradients estimate within about 13 %")
     losses, lower, upper = (torch.tensor([*real, *values.tolist()], dtype=torch.float64) for values in curve)

@@ -101,7 +101,7 @@ def course(
             axes.axvline(trusted, color=SERIES[2], linestyle=":", label="trusted until here")
         axes.set(yscale="log", xlabel="step", ylabel="loss")
         axes.set_xscale("symlog", linthresh=1, linscale=0.3)
-        axes.set_xlim(0, len(lower))
+        axes.set_xlim(0, max(len(lower), real[0] + len(real[1])))
         axes.legend()
 
     return draw, says

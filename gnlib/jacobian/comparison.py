@@ -67,22 +67,31 @@ class Comparison:
     def alone_by_layers(self, parameters: Factors, structure: Structure) -> Tensor | None:
         """Return the outputs at the given parameters if samples are independent as all layers see it, else None.
 
-        That is what `are_coupled` asks of the gradients by the weights, which take longer, and which tell why not.
+        Their derivatives are compared near the given parameters only, where no zero hides any. What says no is asked
+        by `are_coupled` again of the gradients by the weights, which take longer, and which tell why.
         """
         n, together = len(self._function.x), self._slices(self._part)
         pull = partial(self._pull_cut, parameters, structure)
+        shuffled = self._order.tensor_split(max(2, math.ceil(n / self._piece)))
         try:
             with unchanged(parameters):
-                given = pull(together)
-            shuffled = self._order.tensor_split(max(2, math.ceil(n / self._piece)))
-            if not given.agrees_with(pull(shuffled)):
-                return None
+                given = self._outputs(parameters, together)
+                if not agree(given, self._outputs(parameters, shuffled)):
+                    return None
             near = move(parameters, self._function.parameters, STEPS[1], lambda: pull(together))
             with unchanged(parameters):
                 alone = pull(self._slices(self._piece), one_by_one=True)
         except Exception:  # of many types: the longer way says which
             return None
-        return given.outputs if near.agrees_with(alone) else None
+        return given if near.agrees_with(alone) else None
+
+    def _outputs(self, parameters: Factors, pieces: Sequence[Any]) -> Tensor:
+        """Return the outputs alone, of a call on each piece."""
+        function, outputs = self._function, torch.empty_like(self._weights)
+        for piece in pieces:
+            call = partial(function.evaluate, parameters, function.x[piece])
+            outputs[piece] = self._fixed(lambda call=call: Pullback(call(), ())).outputs
+        return outputs
 
     def _pull_cut(
         self, parameters: Factors, structure: Structure, pieces: Sequence[Any], *, one_by_one: bool = False

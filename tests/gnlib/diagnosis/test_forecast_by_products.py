@@ -132,6 +132,26 @@ def test_the_band_of_steps_is_in_the_page_and_from_a_matrix_there_is_none():
     assert found.steps_between(-1.0) == (None, None)
 
 
+def test_where_the_linear_model_has_no_time_left_real_steps_go_on(monkeypatch):
+    """They are those that the optimiser takes, and beyond the linear model nothing is compared."""
+    timers = iter([lambda: True, lambda: False])  # of the linear model, and of real steps
+    monkeypatch.setattr("gnlib.diagnosis.forecast._timer", lambda *_: next(timers))
+    module, x = perceptron(6, 3, width=12).double(), torch.randn(9, 6).double()
+    y = torch.randint(3, (9,))
+    found = GaussNewton(module, x, y, "cross_entropy", dtype=F64).forecast(steps=25, rate=0.5)
+    assert (len(found.losses), found.trusted, len(found.followed)) == (11, 10, 25)
+    optimizer, losses = SGD(module.parameters(), 0.5), []
+    for _ in range(26):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(module(x), y)
+        losses.append(loss.item())
+        loss.backward()
+        optimizer.step()
+    assert found.followed.tolist() == pytest.approx(losses[1:], rel=1e-9)
+    assert found.steps_to(losses[-1] * (1 + 1e-6)) == 25
+    assert "10 of 25 steps" in page(found) and f"beyond it to a loss of {losses[-1]:.4g}" in page(found)
+
+
 def test_it_stops_at_five_percent_when_its_time_is_over():
     _, products = both(50, "sgd")
     tight, wide = products(steps=1000, rate=0.2), products(steps=1000, rate=0.2, budget=1e-9)
