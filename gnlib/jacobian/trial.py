@@ -1,9 +1,9 @@
 """Make the networks of a module: copies in double precision, tried on all samples.
 
-A trial finds out whether the outputs are a function, and one of each sample by itself. It compares outputs and
-derivatives, since what couples samples may be seen in one of them alone: a mean over the batch less its own copy
-without gradient leaves all outputs as they are. And it does so with the given parameters and with others near them: a
-head of zeros has the same outputs for all layers below it.
+A trial finds out whether the outputs are a function, and one of each sample by itself. It compares outputs with the
+given parameters, and outputs and derivatives with others near them: what couples samples may be seen in derivatives
+alone, as a mean over the batch less its own copy without gradient leaves all outputs as they are; and a head of zeros
+has the same outputs for all layers below it.
 """
 
 import warnings
