@@ -119,15 +119,18 @@ def left(rule, rate, steps):
 def test_the_loss_lies_between_the_two_rules(factor, products, steps, **drawing):
     """At rates at which it grows, too; spectra over six decades, and singular ones."""
     rng, values = spectrum(**drawing)
-    residual, high = rng.standard_normal(len(values)), values.max() * rng.uniform(1.0001, 2)
-    rate = factor / values.max()
+    residual, rate = rng.standard_normal(len(values)), factor / values.max()
+    low, high = values.min() - values.max() * rng.uniform(1e-4, 1), values.max() * rng.uniform(1.0001, 2)
     exact = residual**2 @ (1 - rate * values) ** (2 * steps)
     process = after(torch.diag(torch.from_numpy(values)), torch.from_numpy(residual), products)
-    lower, upper = (left(rule, rate, steps) for rule in (process.gauss(), process.lobatto(-1e-9, high)))
+    rules = process.gauss(), process.lobatto(low, high)
+    lower, upper = (left(rule, rate, steps) for rule in rules)
     rounding = 1e-9 * (exact + residual @ residual)
     assert lower <= exact + rounding and exact <= upper + rounding
     if steps < products:
         assert lower == pytest.approx(exact, rel=1e-7) == pytest.approx(upper, rel=1e-7)
+    if not process.exhausted:
+        assert rules[1].nodes[[0, -1]] == pytest.approx([low, high], abs=1e-9 * high)
 
 
 @pytest.mark.claim("The same rules from the gradient", verdict="holds")
