@@ -173,7 +173,9 @@ class Forecast:
         if steps < self.asked:
             cost = f"one takes {self.relative_cost:.2g} times as long as a real step"
             taken = f"{self.after + len(self.followed):,} real ones were taken"
-            yield Line("had", f"{steps:,} of {self.asked:,} steps", f"{cost}, and {taken}; a larger budget= goes further")
+            yield Line(
+                "had", f"{steps:,} of {self.asked:,} steps", f"{cost}, and {taken}; a larger budget= goes further"
+            )
 
     def _followed(self) -> Line:
         """Return how far real steps went, and how well they were forecast."""

@@ -90,7 +90,7 @@ class Comparison:
         function, outputs = self._function, torch.empty_like(self._weights)
         for piece in pieces:
             call = partial(function.evaluate, parameters, function.x[piece])
-            outputs[piece] = self._fixed(lambda call=call: Pullback(call(), ())).outputs
+            outputs[piece] = self._fixed(lambda call=call: Pullback(call(), ())).outputs  # type: ignore[misc]
         return outputs
 
     def _pull_cut(
