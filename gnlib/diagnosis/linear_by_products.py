@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from functools import partial
 from itertools import islice
 from typing import TypeAlias
 
@@ -25,7 +25,7 @@ from gnlib.operators import SymmetricOperator
 from gnlib.products.curvature import Own, Rooted, SquaredError
 from gnlib.products.parts import Part, narrowed
 from gnlib.products.passes import Passes
-from gnlib.products.side import ByOutputs, ByParameters, Side, is_shared, number_over_all, over_all
+from gnlib.products.side import ByOutputs, ByParameters, Side, is_shared, number_over_all, over_all, summed
 from gnlib.refused import Refused
 
 MOST, ENOUGH = 400, 120  # products with vectors, at most: in time, and after it
@@ -72,7 +72,7 @@ def loss_and_gradient(side: Side) -> tuple[float, Vector]:
         value += side.curvature.value(f, part.y)
         return gradient
 
-    total = over_all(reduce(Tensor.add_, map(of, side.passes.parts)))
+    total = summed(map(of, side.passes.parts)).double()
     return number_over_all(value, total.device) / side.weight, total.div_(side.weight)
 
 
@@ -199,7 +199,7 @@ class LinearByProducts:
             return passes.pull(part, lambda f: piece.view(shape).to(f.dtype))[1]
 
         pieces = flat.split([*map(math.prod, self.side.shapes)])
-        total = over_all(reduce(Tensor.add_, map(of, passes.parts, pieces, self.side.shapes)))
+        total = summed(map(of, passes.parts, pieces, self.side.shapes)).double()
         return by_name(passes, total.div_(self.side.weight))
 
     def _largest(self, weights: Sequence[float]) -> float:
@@ -263,7 +263,7 @@ def squares_of(side: Side) -> tuple[Vector, bool]:
             alone = [part] if together else [narrowed(part, i, i + 1) for i in range(part.samples)]
             for own in alone:
                 for i in range(math.prod(shape[1:]) * own.samples):
-                    total += passes.pull(own, partial(_unit, i))[1].square_()
+                    total += passes.pull(own, partial(_unit, i))[1].double().square_()
         return over_all(total), False
     seed = torch.distributed.get_rank() if is_shared() else 0
     generator = torch.Generator().manual_seed(seed)
@@ -272,8 +272,7 @@ def squares_of(side: Side) -> tuple[Vector, bool]:
         return (2 * torch.randint(2, f.shape, generator=generator) - 1).to(f)
 
     for _ in range(SIGNS):
-        pulled = (passes.pull(part, signs)[1] for part in passes.parts)
-        total += over_all(reduce(Tensor.add_, pulled)).square_()
+        total += summed(passes.pull(part, signs)[1] for part in passes.parts).double().square_()
     return total, True
 
 

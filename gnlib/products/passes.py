@@ -49,6 +49,7 @@ class Passes:
     frozen: Named  # the other parameters
     buffers: Named
     forward_mode: bool = True  # whether derivatives along a direction come from a forward pass
+    together: bool = True  # whether a gradient can be had of the same pass
     whole: bool = False  # whether the samples of a part depend on each other, and stay together
 
     @cached_property
@@ -79,47 +80,65 @@ class Passes:
             return self.call(self.parameters, part)
 
     def pull(self, part: Part, weights: Callable[[Outputs], Outputs]) -> tuple[Outputs, Float[Tensor, " p"]]:
-        """Return the outputs f, and the gradient of their sum with the weights that are made of them: `J^T w(f)`."""
+        """Return the outputs f, and the gradient of their sum with the weights that are made of them: `J^T w(f)`.
+
+        It is of the precision of the passes, since a copy in double precision takes as long as a part of a pass.
+        """
         with self.as_meant(), torch.enable_grad():
-            leaves, y = self._with_graph(part)
-            with torch.no_grad():
-                w = weights(y.detach())
-            found = torch.autograd.grad(y, leaves, w, allow_unused=True, materialize_grads=True)
-        gradient = torch.empty(self.size, dtype=torch.float64, device=y.device)
-        for piece, g in zip(self._pieces(gradient), found, strict=True):
-            piece.copy_(g)
-        return y.detach(), gradient
+            leaves = self._leaves()
+            return _pulled(leaves, self.call(leaves, part), weights)
 
     def push(self, part: Part, direction: Float[Tensor, " p"]) -> tuple[Outputs, Outputs]:
         """Return the outputs, and their derivative along a direction of the parameters: `J v`."""
-        along = [piece.to(self.dtype) for piece in self._pieces(direction)]
-        return self._push_forward(part, along) if self.forward_mode else self._push_twice(part, along)
+        if not self.forward_mode:
+            return self._push_twice(part, direction)
+        with self.as_meant(), torch.no_grad():
+            return self._push_forward(self.parameters, part, direction)
 
-    def _with_graph(self, part: Part) -> tuple[list[Tensor], Outputs]:
-        """Return parameters that gradients are taken by, and the outputs."""
-        leaves = {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
-        return [*leaves.values()], self.call(leaves, part)
+    def push_and_pull(
+        self, part: Part, direction: Float[Tensor, " p"], weights: Callable[[Outputs, Outputs], Outputs]
+    ) -> tuple[Outputs, Float[Tensor, " p"]]:
+        """Return the derivative along a direction, and the gradient with weights made of outputs and it: `J^T w(J v)`.
+
+        One forward pass serves both where it can.
+        """
+        if not self.together:
+            _, change = self.push(part, direction)
+            return change, self.pull(part, lambda f: weights(f, change))[1]
+        with self.as_meant(), torch.enable_grad():
+            leaves = self._leaves()
+            y, change = self._push_forward(leaves, part, direction)  # beyond it the way back takes no derivatives along
+            return change.detach(), _pulled(leaves, y, lambda f: weights(f, change.detach()))[1]
+
+    def _leaves(self) -> Named:
+        """Return parameters that gradients are taken by."""
+        return {name: p.detach().requires_grad_() for name, p in self.parameters.items()}
 
     def _pieces(self, vector: Float[Tensor, " p"]) -> list[Tensor]:
         """Return the parts of a vector in the shapes of the parameters."""
         shapes = [p.shape for p in self.parameters.values()]
         return [part.view(s) for part, s in zip(vector.split([s.numel() for s in shapes]), shapes, strict=True)]
 
-    def _push_forward(self, part: Part, along: list[Tensor]) -> tuple[Outputs, Outputs]:
-        with self.as_meant(), torch.no_grad(), forward_ad.dual_level(), warnings.catch_warnings():
+    def _along(self, direction: Float[Tensor, " p"]) -> list[Tensor]:
+        return [piece.to(self.dtype) for piece in self._pieces(direction)]
+
+    def _push_forward(self, parameters: Named, part: Part, direction: Float[Tensor, " p"]) -> tuple[Outputs, Outputs]:
+        with forward_ad.dual_level(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".torch.jit.script", DeprecationWarning)  # of torch's own, at first use
-            duals = map(forward_ad.make_dual, self.parameters.values(), along)
-            y, change = forward_ad.unpack_dual(self.call(dict(zip(self.parameters, duals, strict=True)), part))
+            duals = map(forward_ad.make_dual, parameters.values(), self._along(direction))
+            y, change = forward_ad.unpack_dual(self.call(dict(zip(parameters, duals, strict=True)), part))
             return y, torch.zeros_like(y) if change is None else change
 
-    def _push_twice(self, part: Part, along: list[Tensor]) -> tuple[Outputs, Outputs]:
+    def _push_twice(self, part: Part, direction: Float[Tensor, " p"]) -> tuple[Outputs, Outputs]:
         """Differentiate a gradient by its weights: for functions that have no derivative along a direction."""
         with self.as_meant(), torch.enable_grad():
-            leaves, y = self._with_graph(part)
+            leaves = self._leaves()
+            y = self.call(leaves, part)
             weights = torch.zeros_like(y, requires_grad=True)
             options = dict(create_graph=True, allow_unused=True, materialize_grads=True)
-            gradients = torch.autograd.grad(y, leaves, weights, **options)
-            total = torch.stack([(g * v).sum() for g, v in zip(gradients, along, strict=True)]).sum()
+            gradients = torch.autograd.grad(y, [*leaves.values()], weights, **options)
+            pairs = zip(gradients, self._along(direction), strict=True)
+            total = torch.stack([(g * v).sum() for g, v in pairs]).sum()
             return y.detach(), torch.autograd.grad(total, weights)[0]
 
     @contextmanager
@@ -183,7 +202,10 @@ def passes_of(
     devices = {p.device for p in named.values() if p.device.type == "cuda"}
     with torch.random.fork_rng(devices):  # of which a module that is refused may have drawn
         passes, saved = _tried(passes, curvature, coupled)
-    passes = replace(passes, forward_mode=_has_forward_mode(passes))
+    passes = replace(passes, together=not coupled)  # with statistics of a batch, one pass for both takes longer
+    if not _is_adjoint(passes):
+        apart = replace(passes, together=False)
+        passes = replace(apart, forward_mode=passes.together and _is_adjoint(apart))
     held = 8 * VECTORS * passes.size + sum(t.nbytes for t in (*named.values(), *buffers.values()))
     most = int((memory * GIB - held) / (MARGIN * max(saved, 1)))
     if most < 1:
@@ -291,20 +313,36 @@ def _of_all(passes: Passes, error: Exception) -> Passes:
     return replace(passes, whole=True)
 
 
-def _has_forward_mode(passes: Passes) -> bool:
+def _pulled(
+    leaves: Named, y: Outputs, weights: Callable[[Outputs], Outputs]
+) -> tuple[Outputs, Float[Tensor, " p"]]:
+    """Return outputs, and the gradient of their sum with weights by leaves that they were computed from."""
+    with torch.no_grad():
+        w = weights(y.detach())
+    found = torch.autograd.grad(y, [*leaves.values()], w, allow_unused=True, materialize_grads=True)
+    return y.detach(), torch.cat([g.flatten() for g in found])
+
+
+def _is_adjoint(passes: Passes) -> bool:
     """Whether derivatives along a direction by a forward pass are those of backward passes.
 
     They are not where it hides something from autograd (`torch.no_grad`, hooks on gradients, backward passes of one's
-    own): there a gradient is differentiated once more, which takes longer.
+    own): there a gradient is differentiated once more, which takes longer. Some take a forward pass for either alone,
+    as checkpoints do.
     """
     part, generator = first_of(passes), torch.Generator().manual_seed(0)
     v = torch.randn(passes.size, generator=generator, dtype=torch.float64).to(passes.device)
+    drawn: list[Outputs] = []
+
+    def weights(f: Outputs, _: Outputs) -> Outputs:
+        drawn.append(torch.randn(f.shape, generator=generator, dtype=torch.float64).to(f))
+        return drawn[-1]
+
     try:
-        y, change = passes.push(part, v)
+        change, gradient = passes.push_and_pull(part, v, weights)
     except (RuntimeError, NotImplementedError):
         return False
-    u = torch.randn(y.shape, generator=generator, dtype=torch.float64).to(y)
-    _, gradient = passes.pull(part, lambda _: u)
-    one, other = float((u.double() * change.double()).sum()), float(gradient @ v)
+    (u,) = drawn
+    one, other = float((u.double() * change.double()).sum()), float(gradient.double() @ v)
     size = float(u.double().norm() * change.double().norm())
     return math.isfinite(one) and abs(one - other) <= 10 * torch.finfo(passes.dtype).eps ** 0.5 * max(size, 1e-300)

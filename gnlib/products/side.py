@@ -8,7 +8,7 @@ and on the other the gradient by the parameters, :math:`\frac1N J^\top R u`.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, Literal
@@ -41,13 +41,19 @@ def over_all(total: Tensor) -> Tensor:
     return total
 
 
+def summed(gradients: Iterable[Tensor]) -> Tensor:
+    """Return the sum over the parts of the data, and over all processes; that of one part in its own precision."""
+    total = reduce(lambda total, gradient: total.double().add_(gradient), gradients)
+    return over_all(total.double()) if is_shared() else total
+
+
 def number_over_all(value: float, device: torch.device) -> float:
     """Return the sum of a number over all processes."""
     return float(over_all(torch.tensor(value, dtype=torch.float64, device=device))) if is_shared() else value
 
 
 class _Products(SymmetricOperator):
-    """Products that are counted, in double precision to those who ask."""
+    """Products that are counted, each in the precision of its vector."""
 
     _product: Callable[[Tensor], Tensor]
 
@@ -60,7 +66,7 @@ class _Products(SymmetricOperator):
         if v.ndim > 1:
             return torch.stack([self.matmul(column) for column in v.unbind(-1)], -1)
         self.products += 1
-        return self._product(v.to(torch.float64)).div_(self._weight)
+        return self._product(v).to(torch.promote_types(v.dtype, torch.float32)).div_(self._weight)
 
 
 class ByParameters(_Products):
@@ -68,10 +74,9 @@ class ByParameters(_Products):
 
     def _product(self, v: Float[Tensor, " p"]) -> Float[Tensor, " p"]:
         def of(part: Part) -> Float[Tensor, " p"]:
-            _, change = self._passes.push(part, v)
-            return self._passes.pull(part, lambda f: self._curvature.product(f, part.y, change))[1]
+            return self._passes.push_and_pull(part, v, lambda f, change: self._curvature.product(f, part.y, change))[1]
 
-        return over_all(reduce(Tensor.add_, map(of, self._passes.parts)))
+        return summed(map(of, self._passes.parts))
 
 
 class ByOutputs(_Products):
@@ -95,7 +100,7 @@ class ByOutputs(_Products):
             return self._passes.pull(part, lambda f: self._root.root(f, part.y, own))[1]
 
         pieces = v.split([*map(math.prod, self._shapes)])
-        return reduce(Tensor.add_, map(of, self._passes.parts, pieces, self._shapes))
+        return summed(map(of, self._passes.parts, pieces, self._shapes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +162,7 @@ class Side:
             square += float(curvature.residual(f, part.y).square().sum())
             return gradient
 
-        total = over_all(reduce(Tensor.add_, map(of, self.passes.parts)))
+        total = summed(map(of, self.passes.parts)).double()
         return total.div_(self.weight), number_over_all(square, self.passes.device)
 
     @property
@@ -175,7 +180,7 @@ class Side:
 
     def by_layer(self, v: Float[Tensor, " s"]) -> dict[str, float]:
         """Return what each layer has of the squared length of an eigenvector, taken to the parameters."""
-        w = self.operator.pulled(v) if isinstance(self.operator, ByOutputs) else v
+        w = self.operator.pulled(v).double() if isinstance(self.operator, ByOutputs) else v
         pieces = w.split([p.numel() for p in self.passes.parameters.values()])
         shares: dict[str, float] = defaultdict(float)
         for name, piece in zip(self.passes.parameters, pieces, strict=True):
