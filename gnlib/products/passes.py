@@ -295,7 +295,7 @@ def _of_all(passes: Passes, error: Exception) -> Passes:
     """Return a module that takes no fewer samples than all, such as the nodes of a graph, or say why it fails."""
     part, few = passes.parts[0], first_of(passes)
     try:
-        passes.outputs(part)
+        passes.pull(part, torch.zeros_like)
     except Exception:
         if isinstance(error, ValueError):
             raise error from None

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import gnlib
 from tests.gnlib.diagnosis.networks import half
 from tests.gnlib.networks import Whole
-from tests.gnlib.products.test_side import F64, LABELS, X, Y, dense, perceptron, seeded
+from tests.gnlib.products.test_side import F64, LABELS, X, Y, checkpointed, dense, perceptron, seeded
 
 pytestmark = pytest.mark.bad_input
 
@@ -210,6 +210,15 @@ def graph(nodes=8):
         return self.out(torch.tanh(h) + torch.zeros_like(h).index_add(0, to, h[of]))
 
     return seeded(lambda: Whole(forward, into=nn.Linear(6, 4), out=nn.Linear(4, 3)))
+
+
+def test_checkpoints_that_cannot_be_differentiated_are_refused_for_what_they_are():
+    for module, message in (
+        (checkpointed(reentrant=True).double(), "use_reentrant=False"),
+        (checkpointed().float(), "mat1 and mat2 must have the same dtype"),
+    ):
+        with pytest.raises(ValueError, match="module fails on the first 2 samples, in torch.float64.*" + message):
+            ask(X, module=module)
 
 
 def test_samples_that_belong_together_are_a_whole_batch_if_that_is_meant():

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 import gnlib
@@ -65,6 +66,15 @@ def hidden():
 def attention():
     layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True)
     return nn.Sequential(nn.Unflatten(1, (1, 6)), layer, nn.Flatten(), nn.Linear(6, 3)).eval()
+
+
+def checkpointed(reentrant=False):
+    """A layer that a backward pass runs again."""
+
+    def forward(self, x):
+        return self.c(checkpoint(lambda h: self.b(h).tanh(), self.a(x), use_reentrant=reentrant))
+
+    return Whole(forward, a=nn.Linear(6, 4), b=nn.Linear(4, 4), c=nn.Linear(4, 3))
 
 
 def seeded(kind):
@@ -128,14 +138,18 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("network, kind", [*product([perceptron, straight_through, hidden], KINDS), (attention, "mse")])
+@pytest.mark.parametrize(
+    "network, kind",
+    [*product([perceptron, straight_through, hidden], KINDS), (attention, "mse"), (checkpointed, "mse")],
+)
 def test_both_sides_are_the_matrix(network, kind):
     loss, y, function = KINDS[kind]
     module = seeded(network)
     expected = dense(module, X, y, function)
     found, side = both(module, X, y, loss)
     close(found, expected, 1e-8, 1e-10)
-    assert side.passes.forward_mode == (network in (perceptron, attention))
+    assert side.passes.together == (network in (perceptron, attention))
+    assert side.passes.forward_mode == (network in (perceptron, attention, checkpointed))
     assert torch.backends.mha.get_fastpath_enabled()
     if side.name == "outputs":
         assert isinstance(side.operator, ByOutputs)
