@@ -177,7 +177,7 @@ def agree_in_parts(
     a: Sequence[Tensor], b: Sequence[Tensor], sizes: Sequence[float], tolerance: float = SAME_UP_TO
 ) -> bool:
     """Whether the parts of two gradients are the same, relative to sizes of what they are sums of; or not finite."""
-    largest = max(sizes)
+    largest = max(sizes, default=0.0)
     return all(
         largest_difference(x, y) <= tolerance * max(size, SMALL * largest) or not torch.isfinite(y).all()
         for x, y, size in zip(a, b, sizes, strict=True)

@@ -12,12 +12,13 @@ from torch import Tensor
 from gnlib.checks import EPS, agree, agree_in_parts, largest_entry
 from gnlib.jacobian.cut import CutPullback, pull_cut
 from gnlib.jacobian.footprint import First
-from gnlib.jacobian.network import STEPS, Factors, Function, Pullback, move, pullback, pullback_together
+from gnlib.jacobian.network import Factors, Function, Pullback, move, pullback, pullback_together
 from gnlib.jacobian.randomness import ConstantUniform, PassedGenerators
 from gnlib.jacobian.record import Structure
 from gnlib.jacobian.refusals import RANDOM, attempt, check_outputs, describe, fails_on_fewer, state_of, unchanged
 from gnlib.refused import Refused
 
+Pull = Callable[[Factors], tuple[Pullback, list[float]]]
 Found = TypeVar("Found", Pullback, CutPullback)
 WORKING = 2**25  # bytes that calls on a few samples take; twice as fast as with memory that is new at each call
 REPEATS = 3  # calls that find a state of a short period
@@ -38,8 +39,11 @@ class Comparison:
         self._weights = weights.to(function.x.device)
         self._order = torch.randperm(n, generator=generator, device=generator.device).to(function.x.device)
 
-    def check_first(self, parameters: Factors, start: Tensor) -> None:
-        """Refuse, on the first samples, a function that is random, loses digits or changes from call to call."""
+    def check_first(self, parameters: Factors, start: Tensor) -> Sequence[Tensor]:
+        """Refuse, on the first samples, a function that is random, loses digits or changes from call to call.
+
+        Returns gradients of their weighted outputs.
+        """
         function, first, states = self._function, self._first.x, self._passed.states
         states.clear()
         self._states = [state_of(function.module)]
@@ -57,44 +61,40 @@ class Comparison:
             again = function.evaluate(parameters, first)
             self._states.append(state_of(function.module))
             self.check_same(again, y)
-        check_outputs(function, parameters, first, self._first.hidden, y)
+        return check_outputs(function, parameters, first, self._first.hidden, y)
 
     def check_same(self, y: Tensor, again: Tensor) -> None:
         """Refuse outputs that are not the same twice."""
         if not agree(y, again):
             raise Refused("random-module", self._message)
 
-    def alone_by_layers(self, parameters: Factors, structure: Structure) -> Tensor | None:
-        """Return the outputs at the given parameters if samples are independent as all layers see it, else None.
+    def check_twice(self, parameters: Factors) -> None:
+        """Refuse, near the given parameters, outputs on all samples that are not the same twice."""
+        once = move(parameters, self._function.parameters, lambda: Pullback(self.outputs(parameters), ()))
+        self.check_same(self.outputs(parameters), once.outputs)
 
-        Their derivatives are compared near the given parameters only, where no zero hides any. What says no is asked
-        by `are_coupled` again of the gradients by the weights, which take longer, and which tell why.
+    def outputs(self, parameters: Factors) -> Tensor:
+        """Return the outputs on all samples, together if they fit."""
+        with unchanged(parameters):
+            return self._outputs(parameters, self._slices(self._part))[0].outputs
+
+    def alone_by_layers(self, parameters: Factors, structure: Structure) -> bool:
+        """Say whether samples are independent as all layers see it.
+
+        What says no is asked by `derivatives_are_coupled` again of the gradients by the weights, which take longer, and
+        which tell why.
         """
-        n, together = len(self._function.x), self._slices(self._part)
         pull = partial(self._pull_cut, parameters, structure)
-        shuffled = self._order.tensor_split(max(2, math.ceil(n / self._piece)))
         try:
             with unchanged(parameters):
-                given = self._outputs(parameters, together)
-                if not agree(given, self._outputs(parameters, shuffled)):
-                    return None
-            near = move(parameters, self._function.parameters, STEPS[1], lambda: pull(together))
-            with unchanged(parameters):
+                together = pull(self._slices(self._part))
                 alone = pull(self._slices(self._piece), one_by_one=True)
         except Exception:  # of many types: the longer way says which
-            return None
-        return given if near.agrees_with(alone) else None
-
-    def _outputs(self, parameters: Factors, pieces: Sequence[Any]) -> Tensor:
-        """Return the outputs alone, of a call on each piece."""
-        function, outputs = self._function, torch.empty_like(self._weights)
-        for piece in pieces:
-            call = partial(function.evaluate, parameters, function.x[piece])
-            outputs[piece] = self._fixed(lambda call=call: Pullback(call(), ())).outputs  # type: ignore[misc]
-        return outputs
+            return False
+        return bool(together.outputs.isfinite().all()) and together.agrees_with(alone)
 
     def _pull_cut(
-        self, parameters: Factors, structure: Structure, pieces: Sequence[Any], *, one_by_one: bool = False
+        self, parameters: Factors, structure: Structure, pieces: Sequence[slice], *, one_by_one: bool = False
     ) -> CutPullback:
         function, parts, sums = self._function, list[CutPullback](), list[Tensor]()
         pull = partial(pull_cut, function, structure, parameters, one_by_one=one_by_one)
@@ -102,48 +102,45 @@ class Comparison:
             found = self._fixed(partial(pull, function.x[piece], self._weights[piece]))
             sums = [s + g for s, g in zip(sums, found.others, strict=True)] if sums else found.others
             parts.append(found)
-        order = torch.cat(
-            [torch.arange(len(function.x), device=function.x.device)[piece] for piece in pieces]
-        ).argsort()
-        outputs, features, gradients = (torch.cat(each)[order] for each in [*zip(*parts, strict=True)][:3])
+        outputs, features, gradients = (torch.cat(each) for each in [*zip(*parts, strict=True)][:3])
         return CutPullback(outputs, features, gradients, sums)
 
-    def are_coupled(self, parameters: Factors, given: Pullback, vmapped: bool) -> bool:
-        """Say whether the outputs of a sample depend on the other samples; refuse it unless it is meant.
+    def derivatives_are_coupled(self, parameters: Factors, vmapped: bool) -> bool:
+        """Say whether outputs of a sample, or their derivatives, depend on the other samples; unless meant, refuse it.
 
-        All samples at once, of which `given` is the result at the given parameters, are compared with samples in other
-        company: shuffled in small pieces, then one by one.
+        All samples at once are compared with samples one by one, near the given parameters.
         """
-        function, n = self._function, len(self._function.x)
-        pieces = max(2, math.ceil(n / self._piece))
-        shuffled = [partial(self._pull_pieces, self._order.tensor_split(pieces))]
-        singly = partial(self._pull_pieces, self._slices(1))
-        one_by_one = [self._pull_mapped, self._pull_tracked] if vmapped else [singly]
-        for step, pulls in ((0.0, shuffled), (STEPS[1], one_by_one)):
-            together = given
-            if step:
-                together = move(parameters, function.parameters, step, lambda: self.pull_all(parameters))
-            for pull in pulls:  # the first to agree is enough
-                what, apart, error = self._difference(pull, parameters, together)
-                if not what:
-                    break
-            else:
-                if error and function.mode != "train":
-                    raise fails_on_fewer(function, error) from error
-                self.check_same(self.pull_all(parameters).outputs, together.outputs)
-                if apart is not None:
-                    self.check_same(pull(parameters)[0].outputs, apart.outputs)
-                if function.mode != "train":
-                    raise Refused(
-                        "samples-coupled",
-                        f"The {what} of a sample depend on the other samples of the batch. If the first axis of x does "
-                        "not count samples, transpose it; if this is meant, pass mode='train'.",
-                    )
-                return True
-        return False
+        singly = partial(self._pull_pieces, pieces=self._slices(1))
+        pulls = [self._pull_mapped, self._pull_tracked] if vmapped else [singly]
+        together = move(parameters, self._function.parameters, lambda: self._pull_all(parameters))
+        return self._is_other(pulls, parameters, together)
+
+    def outputs_are_coupled(self, parameters: Factors, y: Tensor) -> bool:
+        """Say the same of the outputs y alone, compared with those of samples that are shuffled in small pieces."""
+        shuffled = self._order.tensor_split(max(2, math.ceil(len(y) / self._piece)))
+        return self._is_other([partial(self._outputs, pieces=shuffled)], parameters, Pullback(y, ()))
+
+    def _is_other(self, pulls: Sequence[Pull], parameters: Factors, together: Pullback) -> bool:
+        """Say whether calls in other company differ from those of all samples at once; the first to agree is enough."""
+        for pull in pulls:
+            what, apart, error = self._difference(pull, parameters, together)
+            if not what:
+                return False
+        if error and self._function.mode != "train":
+            raise fails_on_fewer(self._function, error.__cause__ or error) from error
+        self.check_same(self.outputs(parameters), together.outputs)
+        if apart is not None:
+            self.check_same(pull(parameters)[0].outputs, apart.outputs)
+        if self._function.mode != "train":
+            raise Refused(
+                "samples-coupled",
+                f"The {what} of a sample depend on the other samples of the batch. If the first axis of x does "
+                "not count samples, transpose it; if this is meant, pass mode='train'.",
+            )
+        return True
 
     def _difference(
-        self, pull: Callable[[Factors], tuple[Pullback, list[float]]], parameters: Factors, together: Pullback
+        self, pull: Pull, parameters: Factors, together: Pullback
     ) -> tuple[str, Pullback | None, Exception | None]:
         """Say what of the results of calls in other company is not as together, if anything, or why they failed."""
         try:
@@ -157,17 +154,23 @@ class Comparison:
         same = agree_in_parts(apart.gradients, together.gradients, sizes)
         return "" if same else "derivatives of the outputs", apart, None
 
-    def pull_all(self, parameters: Factors) -> Pullback:
-        """Return outputs and gradients on all samples, together if they fit."""
+    def _outputs(self, parameters: Factors, pieces: Sequence[Any]) -> tuple[Pullback, list[float]]:
+        """Return the outputs alone, of a call on each piece."""
 
-        def call(tensors: Factors, x: Tensor) -> Tensor:
-            return attempt(self._function, tensors, x, f"{len(x)} samples of x")
+        def pull(some: Tensor | slice) -> Pullback:
+            return Pullback(self._function.evaluate(parameters, self._function.x[some], call=self._attempt), ())
 
+        return self._sum(pieces, pull)
+
+    def _attempt(self, tensors: Factors, x: Tensor) -> Tensor:
+        return attempt(self._function, tensors, x, f"{len(x)} samples of x")
+
+    def _pull_all(self, parameters: Factors) -> Pullback:
         with unchanged(parameters):
-            return self._pull_pieces(self._slices(self._part), parameters, call)[0]
+            return self._pull_pieces(parameters, self._slices(self._part), self._attempt)[0]
 
     def _pull_pieces(
-        self, pieces: Sequence[Any], parameters: Factors, function: Any = None
+        self, parameters: Factors, pieces: Sequence[Any], function: Any = None
     ) -> tuple[Pullback, list[float]]:
         def pull(some: Tensor | slice) -> Pullback:
             call = partial(function or self._function, x=self._function.x[some])
@@ -181,7 +184,7 @@ class Comparison:
         def call(tensors: Factors, x: Tensor) -> Tensor:
             return torch.vmap(lambda one: self._function(tensors, one[None])[0])(x)
 
-        return self._pull_pieces(self._slices(self._piece), parameters, call)
+        return self._pull_pieces(parameters, self._slices(self._piece), call)
 
     def _pull_tracked(self, parameters: Factors) -> tuple[Pullback, list[float]]:
         """Call samples one by one, all in one call, and go back for each."""
@@ -199,12 +202,12 @@ class Comparison:
 
     def _sum(self, pieces: Sequence[Any], pull: Callable[[Any], Pullback]) -> tuple[Pullback, list[float]]:
         """Return outputs and gradients from calls on pieces, and for each parameter the size of what was added."""
-        outputs, sums = torch.empty_like(self._weights), list[Tensor]()
-        sizes = [0.0] * len(self._function.parameters)
+        outputs, sums, sizes = torch.empty_like(self._weights), list[Tensor](), list[float]()
         for piece in pieces:
             outputs[piece], gradients = self._fixed(partial(pull, piece))
+            added = [*map(largest_entry, gradients)]
             sums = [s + g for s, g in zip(sums, gradients, strict=True)] if sums else [*gradients]
-            sizes = [size + largest_entry(g) for size, g in zip(sizes, gradients, strict=True)]
+            sizes = [size + more for size, more in zip(sizes, added, strict=True)] if sizes else added
         return Pullback(outputs, sums), sizes
 
     def _fixed(self, pull: Callable[[], Found]) -> Found:

@@ -19,9 +19,10 @@ from gnlib.jacobian.intercept import DoublePrecision
 from gnlib.jacobian.randomness import Generators
 
 GIB = 2**30
-STEPS = 0.01, 0.1  # relative sizes of the perturbations
-SHORTER = 1.0, 0.1, 0.01, 1e-3, 1e-4, 0.0  # parts of them that are tried until the parameters are in their domain
+STEP = 0.1  # relative size of a perturbation
+SHORTER = 1.0, 0.1, 0.01, 1e-3, 1e-4, 0.0  # parts of it that are tried until the parameters are in their domain
 PERIOD = 65537  # after which the noise of large weights repeats: drawing takes ten times as long as using it
+PERIODS = 16  # that are perturbed at a time
 MARGIN = 2  # of the memory that a backward pass is known to take: its temporary tensors are not known
 
 Factors = dict[str, Tensor]
@@ -53,11 +54,11 @@ class Function:
         return as_outputs(self.call(self.tensors(parameters), x), len(x))
 
     @torch.inference_mode(False)
-    def evaluate(self, parameters: Factors, x: Tensor) -> Float[Tensor, "n k"]:
+    def evaluate(self, parameters: Factors, x: Tensor, call: Any = None) -> Float[Tensor, "n k"]:
         """Return the outputs as a forward pass of training has them: a module may ask whether gradients are wanted."""
         with torch.enable_grad():
             leaves = {name: parameters.get(name, p).detach().requires_grad_() for name, p in self.parameters.items()}
-            return self({**parameters, **leaves}, x).detach()
+            return (call or self)({**parameters, **leaves}, x).detach()
 
     @property
     def held(self) -> Factors:
@@ -144,17 +145,24 @@ def pullback_together(
     return y, gradients
 
 
+def weights_of(function: Function, outputs: int) -> Float[Tensor, "1 k"]:
+    """Return weights of outputs, the same ones for all samples and at each call."""
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(1, outputs, generator=generator, dtype=torch.float64, device=generator.device)
+    return weights.to(function.x.device)
+
+
 # Parameters near the given ones, where nothing is hidden by zeros
 
 
-def move(parameters: Factors, given: Factors, step: float, pull: Callable[[], Any]) -> Any:
+def move(parameters: Factors, given: Factors, pull: Callable[[], Any]) -> Any:
     """Perturb copies of the given entries and return the result of a call there.
 
-    The perturbation is `step`, or as much less as keeps the parameters in their domain, where a call does not fail and
+    The perturbation is `STEP`, or as much less as keeps the parameters in their domain, where a call does not fail and
     its outputs are finite: a covariance is positive definite, a probability at most one.
     """
     for part in SHORTER:
-        perturb(parameters, given, part * step)
+        perturb(parameters, given, part * STEP)
         try:
             found = pull()
         except Exception:  # of many types
@@ -178,9 +186,11 @@ def perturb(parameters: Factors, given: Factors, step: float) -> None:
             parameters[name].copy_(p)
             continue
         noise = torch.randn(min(p.numel(), PERIOD), generator=generator, dtype=p.dtype, device=generator.device)
-        noise = noise.mul_(step).to(p.device)
+        noise = noise.mul_(step).to(p.device).repeat(min(-(-p.numel() // PERIOD), PERIODS))
         size = torch.linalg.vector_norm(p).item() / math.sqrt(p.numel()) or 1.0
-        for entries, own in zip(parameters[name].view(-1).split(PERIOD), p.flatten().split(PERIOD), strict=True):
+        for entries, own in zip(
+            parameters[name].view(-1).split(len(noise)), p.flatten().split(len(noise)), strict=True
+        ):
             sizes = own if own.all() else torch.where(own == 0, size, own)
             torch.addcmul(own, sizes, noise[: len(own)], out=entries)
 

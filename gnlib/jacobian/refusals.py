@@ -2,7 +2,7 @@
 
 import os
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -16,13 +16,13 @@ from torch.nn.parameter import is_lazy
 
 from gnlib.checks import agree, as_outputs
 from gnlib.jacobian.intercept import Downcasts
-from gnlib.jacobian.network import Factors, Function, pullback
+from gnlib.jacobian.network import Factors, Function, pullback, weights_of
 from gnlib.refused import Refused
 
 TORCH, LIBRARY = os.path.dirname(torch.__file__), os.path.dirname(os.path.dirname(__file__))
 RANDOM = "The outputs change from call to call: a random function has no Jacobian; fix its noise"
 CLOSE = 1e-12  # relative difference of outputs that go through the same operations
-NEARBY, ROUGH = 1e-4, 1e-8  # part of that way, of a hundredth, and relative jump: less than single precision resolves
+NEARBY, ROUGH = 1e-5, 1e-8  # part of that way, of a tenth, and relative jump: less than single precision resolves
 
 
 def check_module(module: nn.Module, named: Mapping[str, nn.Parameter]) -> None:
@@ -126,23 +126,28 @@ def line_of(error: BaseException) -> str:
 
 def check_outputs(
     function: Function, parameters: Factors, first: Tensor, hidden: bool, y: Float[Tensor, "m k"]
-) -> None:
-    """Refuse outputs on the first samples that lose digits, or that depend on a mode or a state nobody asked for."""
-    _check_precision(function, parameters, first, hidden, y)
+) -> Sequence[Tensor]:
+    """Refuse outputs on the first samples that lose digits, or that depend on a mode or a state nobody asked for.
+
+    Returns gradients of the weighted outputs.
+    """
+    gradients = _check_precision(function, parameters, first, hidden, y)
     if function.mode is None:
         _check_training(function, parameters, first, y)
     if function.mode != "train":
         _check_state(function, parameters, first, y)
+    return gradients
 
 
 def _check_precision(
     function: Function, parameters: Factors, first: Tensor, hidden: bool, y: Float[Tensor, "m k"]
-) -> None:
+) -> Sequence[Tensor]:
     """Refuse a function that computes in a lower precision out of sight, or that cannot be differentiated."""
+    weights = weights_of(function, y.shape[1]).expand(y.shape)
     try:
         for _ in range(2):  # twice if a state that changes now and then has made the difference
             with Downcasts() as downcasts:
-                again = pullback(function, parameters, partial(function, x=first)).outputs
+                again, gradients = pullback(function, parameters, partial(function, x=first), weights)
             if same := agree(again, y, CLOSE):
                 break
     except Exception as error:
@@ -160,6 +165,7 @@ def _check_precision(
             f"The network computes in a lower precision than double where it cannot be changed "
             f"({lower or 'out of sight of torch'}); write that part so that it takes the dtype of its input.",
         )
+    return gradients
 
 
 def _is_rough(function: Function, parameters: Factors, first: Tensor) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,8 +13,8 @@ from torch import Tensor
 from gnlib.checks import SMALL, agree_in_parts, largest_entry
 from gnlib.jacobian.columns import write_columns
 from gnlib.jacobian.footprint import FIRST
-from gnlib.jacobian.network import STEPS, Network, Pullback, move, pullback
-from gnlib.jacobian.record import FactoredRows, Form, Leaves, Recorder, Structure, Use, call_recorded, factored_rows
+from gnlib.jacobian.network import Factors, Network, Pullback, move, pullback, weights_of
+from gnlib.jacobian.record import Form, Leaves, Recorder, Structure, Use, call_recorded, factored_rows
 
 BATCHABLE = {
     f"{name}Backward"
@@ -37,8 +38,18 @@ def structures_of(networks: Sequence[Network]) -> list[Structure]:
     return structures if same else [UNKNOWN] * len(structures)
 
 
-def structure_of(network: Network) -> Structure:
-    """Return the structure of a network, if its forward pass is the same for all samples."""
+class Near(NamedTuple):
+    """Parameters near the given ones, and the gradients there of weighted outputs of the first units."""
+
+    parameters: Factors
+    gradients: Sequence[Tensor]
+
+
+def structure_of(network: Network, near: Near | None = None) -> Structure:
+    """Return the structure of a network, if its forward pass is the same for all samples.
+
+    It is tried near the parameters: where the trial of the network was, or at a place of its own.
+    """
     names = [*network.parameters] if network.vmapped or network.coupled else []
     while names:
         structure = _record_structure(network, names)
@@ -50,42 +61,48 @@ def structure_of(network: Network) -> Structure:
     if network.vmapped and network.backward <= BATCHABLE:
         structure = structure._replace(batched=True)
     with suppress(Exception):  # tensors may be wrapped otherwise than in the trial
-        if _is_right(network, structure):
+        if _is_right(network, structure, near or _near(network)):
             return structure
     return UNKNOWN
 
 
+def _first(network: Network) -> Tensor:
+    return network.x if network.coupled else network.x[:FIRST]
+
+
 @torch.inference_mode(False)
 @torch.no_grad()
-def _is_right(network: Network, structure: Structure) -> bool:
+def _near(network: Network) -> Near:
+    parameters = {
+        name: torch.empty_like(p, memory_format=torch.contiguous_format) for name, p in network.parameters.items()
+    }
+    few = replace(network, x=_first(network), y=None)
+    weights = weights_of(few, few.rows // few.units).expand(few.units, -1).reshape(len(few.x), -1)
+    call = partial(few, x=few.x)
+    with few.as_template():
+        move(parameters, few.parameters, lambda: Pullback(call(parameters), ()))
+        return Near(parameters, pullback(few, parameters, call, weights).gradients)
+
+
+@torch.inference_mode(False)
+@torch.no_grad()
+def _is_right(network: Network, structure: Structure, near: Near) -> bool:
     """Say whether weighted outputs of the first units have the gradient of a plain backward pass, near the parameters.
 
     The columns of the layers are made and compared a few at a time, which takes no memory of their size.
     """
-    parameters = {
-        name: torch.empty_like(p, memory_format=torch.contiguous_format) for name, p in network.parameters.items()
-    }
-    x = network.x if network.coupled else network.x[:FIRST]
-    few = replace(network, parameters=parameters, x=x, y=None)
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.randn(1, few.rows // few.units, generator=generator, dtype=torch.float64, device="cpu")
-    weights = drawn.to(x.device)
-    found: list[FactoredRows] = []
-
-    def factors() -> Pullback:
-        found[:] = factored_rows(few, structure, [*parameters], few.units, 1, weights)
-        return Pullback(torch.stack([g.sum() for g in found[0].gradients.values()]), ())
-
+    few = replace(network, parameters=near.parameters, x=_first(network), y=None)
     with network.as_template():
-        move(parameters, network.parameters, STEPS[0], factors)
-        rows = weights.expand(few.units, -1).reshape(len(x), -1)
-        plain = pullback(network, parameters, partial(network, x=x), rows).gradients
-    sizes = [*map(largest_entry, plain)]
-    for (name, p), gradient, size in zip(parameters.items(), plain, sizes, strict=True):
+        weights = weights_of(few, few.rows // few.units)
+        (found,) = factored_rows(few, structure, [*near.parameters], few.units, 1, weights)
+    sizes = [*map(largest_entry, near.gradients)]
+    if not all(map(math.isfinite, sizes)):
+        return False
+    for (name, p), gradient, size in zip(near.parameters.items(), near.gradients, sizes, strict=True):
         for start in range(0, p.numel(), PART):
             part = slice(start, min(start + PART, p.numel()))
             columns = p.new_empty(few.units, 1, part.stop - start)
-            write_columns(columns, network.held, structure, found[0], name, part)
+            write_columns(columns, network.held, structure, found, name, part)
             some = gradient.reshape(-1)[part]
             if not agree_in_parts([columns.sum((0, 1))], [some], [max(size, SMALL * max(sizes))]):
                 return False

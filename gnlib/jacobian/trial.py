@@ -23,7 +23,6 @@ from gnlib.jacobian.inputs import Batch, Packed, pack
 from gnlib.jacobian.network import (
     GIB,
     MARGIN,
-    STEPS,
     Factors,
     Function,
     Mode,
@@ -36,7 +35,7 @@ from gnlib.jacobian.network import (
 )
 from gnlib.jacobian.randomness import Generators, PassedGenerators
 from gnlib.jacobian.refusals import attempt, attributes_of, check_mode, check_module, fails_on_fewer, unchanged
-from gnlib.jacobian.structure import UNKNOWN, structure_of
+from gnlib.jacobian.structure import UNKNOWN, Near, structure_of
 from gnlib.refused import Refused
 
 WRAPPERS = nn.DataParallel, nn.parallel.DistributedDataParallel
@@ -140,33 +139,28 @@ def try_function(function: Function, memory: float) -> Network:
             with function.generators.seen():
                 first = call_first(function, parameters, own)
             coupled |= len(first.x) > FIRST
-            near = partial(move, parameters, function.parameters)
-            start = near(STEPS[0], lambda: Pullback(function.evaluate(parameters, first.x), ()))
+            start = move(parameters, function.parameters, lambda: Pullback(function.evaluate(parameters, first.x), ()))
         fits = max(int((memory * GIB - function.copied) / max(MARGIN * first.bytes, 1)), FIRST)
         comparison = Comparison(function, first, n if coupled else min(fits, n), passed)
         # as a template anew: traces of the first calls in the module must not hide that it is random
         with function.as_template():
             function.generators.advance()
-            comparison.check_first(parameters, start.outputs)
+            gradients = comparison.check_first(parameters, start.outputs)
         found: dict[str, Any] = dict(outputs=first.outputs, bytes_per_sample=first.bytes, backward=first.backward)
         untried = Network(**vars(function), **found)
-        structure = UNKNOWN if coupled else structure_of(untried)
-        y: Tensor | None = None
+        near = Near({name: parameters[name] for name in function.parameters}, gradients)
+        structure = UNKNOWN if coupled else structure_of(untried, near)
+        del near, gradients  # of the size of the parameters
         with function.as_template():
             function.generators.advance()
             vmapped = not coupled and (bool(structure.uses) or can_vmap(function, parameters, first.outputs))
+            if coupled:
+                comparison.check_twice(parameters)
+            elif n > 1 and not (structure.uses and comparison.alone_by_layers(parameters, structure)):
+                coupled = comparison.derivatives_are_coupled(parameters, vmapped)
             perturb(parameters, function.parameters, 0.0)
-            if structure.uses and n > 1:
-                y = comparison.alone_by_layers(parameters, structure)
-            if y is None:
-                perturb(parameters, function.parameters, 0.0)
-                given = comparison.pull_all(parameters)
-                y = given.outputs
-                if coupled:
-                    together = near(STEPS[1], lambda: comparison.pull_all(parameters))
-                    comparison.check_same(comparison.pull_all(parameters).outputs, together.outputs)
-                elif n > 1:
-                    coupled = comparison.are_coupled(parameters, given, vmapped)
+            y = comparison.outputs(parameters)
+            coupled = coupled or (n > 1 and comparison.outputs_are_coupled(parameters, y))
     seen = structure if structure.uses and not coupled else None
     return replace(untried, coupled=coupled, vmapped=vmapped and not coupled, y=y, structure=seen)
 

@@ -313,9 +313,7 @@ def _of_all(passes: Passes, error: Exception) -> Passes:
     return replace(passes, whole=True)
 
 
-def _pulled(
-    leaves: Named, y: Outputs, weights: Callable[[Outputs], Outputs]
-) -> tuple[Outputs, Float[Tensor, " p"]]:
+def _pulled(leaves: Named, y: Outputs, weights: Callable[[Outputs], Outputs]) -> tuple[Outputs, Float[Tensor, " p"]]:
     """Return outputs, and the gradient of their sum with weights by leaves that they were computed from."""
     with torch.no_grad():
         w = weights(y.detach())

@@ -192,7 +192,7 @@ def test_independent_samples_take_no_gradient_of_all_weights(make, monkeypatch):
     def refuse(*_):
         raise AssertionError("a gradient of all weights")
 
-    monkeypatch.setattr(Comparison, "pull_all", refuse)
+    monkeypatch.setattr(Comparison, "_pull_all", refuse)
     net, x = made(make), data(12)
     network = network_of(net, x)
     assert network.vmapped and not network.coupled and network.structure is not None
