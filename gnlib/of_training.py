@@ -8,7 +8,8 @@ from torch.optim import Optimizer
 
 from gnlib.diagnosis.batches import BatchForecast, batch_forecast_of, batch_rate_bound, batch_stable_rate
 from gnlib.diagnosis.course import LossBounds, View, loss_bounds_of, room_for, waiting_by_products
-from gnlib.diagnosis.forecast import Forecast, forecast_of, forecast_of_side
+from gnlib.diagnosis.forecast import Forecast
+from gnlib.diagnosis.foretell import forecast_of, forecast_of_side
 from gnlib.diagnosis.rates import StableRate, stable_rate_of, stable_rate_of_largest
 from gnlib.diagnosis.waits import waiting_of
 from gnlib.eigen.davidson import ExtremePair

@@ -10,7 +10,8 @@ from torch.optim import Optimizer
 from gnlib.advice.suggestions import Advice
 from gnlib.diagnosis import pictures
 from gnlib.diagnosis.course import LossBounds, View, loss_bounds_of, named, view_of_side, waiting_by_products
-from gnlib.diagnosis.forecast import PRECISIONS, Forecast, forecast_of_side
+from gnlib.diagnosis.forecast import Forecast
+from gnlib.diagnosis.foretell import PRECISIONS, forecast_of_side
 from gnlib.diagnosis.page import Advised, page
 from gnlib.diagnosis.preconditioner import NotFollowedError
 from gnlib.diagnosis.rates import StableRate, stable_rate_of_largest

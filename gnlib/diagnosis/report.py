@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 from gnlib.advice.suggestions import Advice
 from gnlib.diagnosis.by_layer import Shares, shares_of
 from gnlib.diagnosis.culprits import Culprits, culprits_of
-from gnlib.diagnosis.forecast import Forecast, forecast_of
+from gnlib.diagnosis.forecast import Forecast
+from gnlib.diagnosis.foretell import forecast_of
 from gnlib.diagnosis.growth import Growth, growth_of
 from gnlib.diagnosis.page import Advised, page
 from gnlib.diagnosis.pictures import Drawing, course, shares, spectrum

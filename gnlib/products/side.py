@@ -25,7 +25,8 @@ from gnlib.operators import SymmetricOperator
 from gnlib.origin import Origin, origin_of
 from gnlib.products.curvature import Curvature, Own, Rooted, curvature_of
 from gnlib.products.parts import Part, tensors_of
-from gnlib.products.passes import Passes, on_first, passes_of
+from gnlib.products.passes import Passes, on_first
+from gnlib.products.trial import passes_of
 from gnlib.refused import Refused
 
 

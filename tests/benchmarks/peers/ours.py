@@ -5,8 +5,8 @@ from torch import nn
 
 from gnlib import GaussNewton
 from gnlib.products.curvature import CrossEntropy
-from gnlib.products.passes import passes_of
 from gnlib.products.side import ByParameters
+from gnlib.products.trial import passes_of
 from tests.benchmarks.peers.networks import array, gradient, in_torch, vector  # noqa: F401
 
 PACKAGES = ("torch",)

@@ -11,7 +11,7 @@ from torch.optim import SGD
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from gnlib import GaussNewton
-from gnlib.diagnosis import forecast, linear_by_products
+from gnlib.diagnosis import foretell, linear_by_products
 from gnlib.diagnosis.curves import curve_between, curve_of
 from gnlib.diagnosis.descent import Rule, descend
 from gnlib.eigen.quadrature import Lanczos
@@ -25,7 +25,7 @@ F64, F32 = torch.float64, torch.float32
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
     """Let no other process that takes the time of this one end a forecast early."""
-    monkeypatch.setattr(forecast, "PATIENCE", 1e3)
+    monkeypatch.setattr(foretell, "PATIENCE", 1e3)
 
 
 def both(n, optimizer, loss="mse", *, dtype=F64):
@@ -135,7 +135,7 @@ def test_the_band_of_steps_is_in_the_page_and_from_a_matrix_there_is_none():
 def test_where_the_linear_model_has_no_time_left_real_steps_go_on(monkeypatch):
     """They are those that the optimiser takes, and beyond the linear model nothing is compared."""
     timers = iter([lambda: True, lambda: False])  # of the linear model, and of real steps
-    monkeypatch.setattr("gnlib.diagnosis.forecast._timer", lambda *_: next(timers))
+    monkeypatch.setattr("gnlib.diagnosis.foretell._timer", lambda *_: next(timers))
     module, x = perceptron(6, 3, width=12).double(), torch.randn(9, 6).double()
     y = torch.randint(3, (9,))
     found = GaussNewton(module, x, y, "cross_entropy", dtype=F64).forecast(steps=25, rate=0.5)

@@ -9,7 +9,7 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop, Rprop
 
 import gnlib
 from gnlib import GaussNewton
-from gnlib.diagnosis import forecast
+from gnlib.diagnosis import foretell
 from gnlib.diagnosis.descent import Rule
 from gnlib.diagnosis.preconditioner import FLOOR, optimizer_of, preconditioned_gram, preconditioner_of
 from gnlib.diagnosis.rates import StableRate
@@ -166,7 +166,7 @@ def divisor_and_mean(optimizer, group, p):
 @pytest.mark.parametrize("name", ADAPTIVE)
 def test_with_its_denominators_held_an_adaptive_optimiser_is_foretold_exactly(name, kind, taken, dtype, monkeypatch):
     """A literal loop over groups, with the denominators of its state (or those of a fresh one), and its corrections."""
-    monkeypatch.setattr(forecast, "PATIENCE", 1e3)  # whatever else takes the time
+    monkeypatch.setattr(foretell, "PATIENCE", 1e3)  # whatever else takes the time
     module, x, y = problem(kind)
     optimizer = ADAPTIVE[name](module)
     train(module, x, y, kind, optimizer, taken - 1)
