@@ -93,12 +93,8 @@ def test_the_linear_model_lies_between_bounds_that_close():
 
 
 def test_times_sooner():
-    """At the goals of the forecasts, and at 0.1."""
-    here = [float(line.split()[-1]) for line in table("quick-start", "the factor that the linear model foretells")]
-    there = [float(line.split()[-3]) for line in table("quick-start-further", "steps to a cross-entropy of")]
-    for sooner in (here, there):
-        assert len(sooner) == 3 and 2 < min(sooner) and 8.5 < max(sooner) < 10.5  # not the same on every machine
-    assert all(1 / 1.5 < a / b < 1.5 for a, b in zip(here, there, strict=True))
+    sooner = [float(line.split()[-5]) for line in table("quick-start", "steps to a cross-entropy of")]
+    assert len(sooner) == 3 and 2 < min(sooner) and 8.5 < max(sooner) < 10.5  # not the same on every machine
 
 
 def test_noise_and_not_the_rate_keeps_kappa_up():
