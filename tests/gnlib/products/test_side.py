@@ -150,6 +150,7 @@ def test_both_sides_are_the_matrix(network, kind):
     close(found, expected, 1e-8, 1e-10)
     assert side.passes.together == (network in (perceptron, attention))
     assert side.passes.forward_mode == (network in (perceptron, attention, checkpointed))
+    assert (side.operator @ torch.ones(side.operator.shape[0], dtype=torch.float32)).dtype == torch.float32
     assert torch.backends.mha.get_fastpath_enabled()
     if side.name == "outputs":
         assert isinstance(side.operator, ByOutputs)
