@@ -40,10 +40,7 @@ class Comparison:
         self._order = torch.randperm(n, generator=generator, device=generator.device).to(function.x.device)
 
     def check_first(self, parameters: Factors, start: Tensor) -> Sequence[Tensor]:
-        """Refuse, on the first samples, a function that is random, loses digits or changes from call to call.
-
-        Returns gradients of their weighted outputs.
-        """
+        """Return gradients on the first samples; refuse a function that is random, loses digits or changes by calls."""
         function, first, states = self._function, self._first.x, self._passed.states
         states.clear()
         self._states = [state_of(function.module)]

@@ -127,10 +127,7 @@ def line_of(error: BaseException) -> str:
 def check_outputs(
     function: Function, parameters: Factors, first: Tensor, hidden: bool, y: Float[Tensor, "m k"]
 ) -> Sequence[Tensor]:
-    """Refuse outputs on the first samples that lose digits, or that depend on a mode or a state nobody asked for.
-
-    Returns gradients of the weighted outputs.
-    """
+    """Return gradients of weighted outputs; refuse lost digits, and a mode or a state nobody asked for."""
     gradients = _check_precision(function, parameters, first, hidden, y)
     if function.mode is None:
         _check_training(function, parameters, first, y)

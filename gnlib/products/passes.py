@@ -71,10 +71,7 @@ class Passes:
             return self.call(self.parameters, part)
 
     def pull(self, part: Part, weights: Callable[[Outputs], Outputs]) -> tuple[Outputs, Float[Tensor, " p"]]:
-        """Return the outputs f, and the gradient of their sum with the weights that are made of them: `J^T w(f)`.
-
-        It is of the precision of the passes, since a copy in double precision takes as long as a part of a pass.
-        """
+        """Return the outputs f and the gradient of their sum with weights made of them, `J^T w(f)`, as precise as f."""
         with self.as_meant(), torch.enable_grad():
             leaves = self._leaves()
             return _pulled(leaves, self.call(leaves, part), weights)

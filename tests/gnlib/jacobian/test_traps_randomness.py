@@ -169,6 +169,14 @@ def test_a_state_is_named_where_outputs_change_with_it(name):
     assert_refused(made(make), data(), message)
 
 
+def test_a_state_of_whole_batches_alone_is_refused():
+    def of_many(self, h):
+        return counting(self, self.norm(h)) if len(h) > 2 else self.norm(h)
+
+    net = made(lambda: Net(of_many, calls=0, norm=nn.BatchNorm1d(D)))
+    assert_refused(net, data(), "calls of module", mode="train")
+
+
 # Noise that does not matter, or is fixed
 
 
