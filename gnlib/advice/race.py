@@ -40,15 +40,6 @@ class Race:
 
     From what was first in the runs on, one change is left out or put in the place of another, while that is better;
     what was measured is run, too, as far as there is time.
-
-    Parameters
-    ----------
-    look
-        what was measured
-    chosen
-        candidates to run first
-    trainer
-        what takes the steps
     """
 
     def __init__(self, look: Look, chosen: list[Candidate], trainer: Trainer) -> None:
@@ -72,9 +63,7 @@ class Race:
 
     def _run(self, chosen: list[Candidate]) -> None:
         """Run the network as it is and the chosen ones: at several rates, at one where there is little time."""
-        start = perf_counter()
-        self._trainer.run(self._look.unchanged.module, 1e-3, -math.inf, 0.0, steps=0)
-        step = perf_counter() - start
+        step = min(self._seconds_of_a_step() for _ in range(2))  # the first warms up
         self._ten = (SETTLED + 2) * step
         self._steps = min(max(int(self._look.left / (RUNS * step)), 2 * SETTLED), STEPS)
         rates = RATES if self._look.left > 3 * 2 * self._ten else 1
@@ -85,6 +74,11 @@ class Race:
         for candidate in chosen[max(afford - 1, 0) :]:
             why = f"no time for ten steps within {self._look.budget:.2g} s; pass a larger budget="
             self._look.left_out[candidate.what] = why
+
+    def _seconds_of_a_step(self) -> float:
+        start = perf_counter()
+        self._trainer.run(self._look.unchanged.module, 1e-3, -math.inf, 0.0, steps=0)
+        return perf_counter() - start
 
     def _first_rate(self, candidate: Candidate) -> float:
         """Return about the same multiple of the usual rate that was best for the network as it is."""

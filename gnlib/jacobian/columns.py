@@ -92,7 +92,7 @@ def add_columns(gram: Float[Tensor, "r r"], block: Float[Tensor, "r q"]) -> None
         for some in block.split(64):
             some[:, : len(nonzero)] = some[:, nonzero]
         block = block[:, : len(nonzero)]
-    tile = min(TILE, -(-len(gram) // 4))
+    tile = min(TILE, -(-len(gram) // 8))
     for start in range(0, len(gram), tile):
         gram[start : start + tile, start:].addmm_(block[start : start + tile], block[start:].mT)
 

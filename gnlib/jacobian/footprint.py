@@ -21,6 +21,11 @@ class First(NamedTuple):
     backward: frozenset[str]  # names of the functions that a backward pass goes through
     hidden: bool  # whether something is computed out of sight of torch
 
+    @property
+    def traits(self) -> dict[str, Any]:
+        """What is known of a network before it is tried."""
+        return dict(outputs=self.outputs, bytes_per_sample=self.bytes, backward=self.backward)
+
 
 def nodes_of(y: Tensor) -> set[Any]:
     """Return the nodes of the graph that a backward pass goes through."""

@@ -50,19 +50,22 @@ def structure_of(network: Network, near: Near | None = None) -> Structure:
 
     It is tried near the parameters: where the trial of the network was, or at a place of its own.
     """
+    structure = recorded_structure(network)
+    if structure.uses:
+        with suppress(Exception):  # tensors may be wrapped otherwise than in the trial
+            if _is_right(network, structure, near or _near(network)):
+                return structure
+    return UNKNOWN
+
+
+def recorded_structure(network: Network) -> Structure:
+    """Return the structure of a network as its calls on the first sample show it."""
     names = [*network.parameters] if network.vmapped or network.coupled else []
     while names:
         structure = _record_structure(network, names)
         if [*structure.uses] == names:
-            break
+            return structure._replace(batched=network.vmapped and network.backward <= BATCHABLE)
         names = [*structure.uses]  # once more, as calls are numbered
-    else:
-        return UNKNOWN
-    if network.vmapped and network.backward <= BATCHABLE:
-        structure = structure._replace(batched=True)
-    with suppress(Exception):  # tensors may be wrapped otherwise than in the trial
-        if _is_right(network, structure, near or _near(network)):
-            return structure
     return UNKNOWN
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from gnlib.checks import REPAIR, AxesError, agree_in_parts, as_float64, largest_entry
+from gnlib.jacobian.chain import is_chain, of_chain
 from gnlib.jacobian.comparison import Comparison
 from gnlib.jacobian.footprint import FIRST, First, Footprint, nodes_of
 from gnlib.jacobian.inputs import Batch, Packed, pack
@@ -127,12 +128,17 @@ def try_function(function: Function, memory: float) -> Network:
 
     Calls on many samples take at most `memory` GiB; samples that do not fit are tried in parts.
     """
-    n = len(function.x)
+    n, own = len(function.x), {id(p): name for name, p in function.module.named_parameters()}
+    if is_chain(function):
+        with function.as_template():
+            known = call_first(function, function.held, own)
+        network = of_chain(Network(**vars(function), **known.traits), memory)
+        if network is not None:
+            return network
     parameters = {
         name: p.clone(memory_format=torch.contiguous_format)
         for name, p in {**function.frozen, **function.parameters}.items()
     }
-    own = {id(p): name for name, p in function.module.named_parameters()}
     with PassedGenerators() as passed:
         with function.as_template():
             coupled = check_mode(function)
@@ -146,8 +152,7 @@ def try_function(function: Function, memory: float) -> Network:
         with function.as_template():
             function.generators.advance()
             gradients = comparison.check_first(parameters, start.outputs)
-        found: dict[str, Any] = dict(outputs=first.outputs, bytes_per_sample=first.bytes, backward=first.backward)
-        untried = Network(**vars(function), **found)
+        untried = Network(**vars(function), **first.traits)
         near = Near({name: parameters[name] for name in function.parameters}, gradients)
         structure = UNKNOWN if coupled else structure_of(untried, near)
         del near, gradients  # of the size of the parameters

@@ -16,19 +16,7 @@ BUDGET = 40.0  # seconds of a report, by the wall: more on a machine that has ot
 
 
 class Trial:
-    """The processes of the trial, and a file for what each of them found.
-
-    Parameters
-    ----------
-    folder
-        where results lie
-    module
-        that is run as `python -m MODULE FOLDER NETWORK BUDGET`
-    limit
-        seconds that a process may take
-    budget
-        seconds of a report
-    """
+    """The processes of the trial, each `python -m MODULE FOLDER NETWORK BUDGET`, and a file for what each found."""
 
     def __init__(
         self, folder: Path, module: str = "tests.benchmarks.trial.one", limit: float = LIMIT, budget: float = BUDGET
