@@ -51,17 +51,7 @@ class Asked(NamedTuple):
 
 
 class Trials:
-    """Real steps of a network that was asked about, and of changed ones.
-
-    Parameters
-    ----------
-    asked
-        the question, with targets
-    optimizer
-        that takes the steps
-    held_out
-        inputs and targets that nothing is trained on
-    """
+    """Real steps of a network that was asked about, and of changed ones."""
 
     def __init__(self, asked: Asked, optimizer: str | Optimizer | None, held_out: tuple[Inputs, Any] | None) -> None:
         if isinstance(optimizer, str) and optimizer not in NAMED:

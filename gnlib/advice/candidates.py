@@ -22,21 +22,11 @@ TARGETS, WHITEN = "standardise the targets", "whiten the inputs"
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """A way to change any module.
+    """A way to change any module."""
 
-    Attributes
-    ----------
-    kind
-        one of `KINDS`: of each a network takes one change
-    what
-        in words
-    apply
-        takes a module that it may change, and returns that or one around it
-    """
-
-    kind: str
-    what: str
-    apply: Callable[[nn.Module], nn.Module]
+    kind: str  # one of `KINDS`: of each a network takes one change
+    what: str  # in words
+    apply: Callable[[nn.Module], nn.Module]  # takes a module that it may change, and returns that or one around it
 
 
 def changed(module: nn.Module, changes: Collection[Change]) -> nn.Module:
@@ -58,25 +48,13 @@ def changed(module: nn.Module, changes: Collection[Change]) -> nn.Module:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """A module with the data that changes are made for.
-
-    Attributes
-    ----------
-    module
-        as it is
-    batches
-        of each the arguments, by place or name
-    y, loss
-        targets of all samples, and the loss
-    output
-        function that makes the outputs of what the module returns, if they are not the same
-    """
+    """A module with the data that changes are made for."""
 
     module: nn.Module
-    batches: list[dict[int | str, Any]]
-    y: Any
+    batches: list[dict[int | str, Any]]  # of each the arguments, by place or name
+    y: Any  # targets of all samples
     loss: Any
-    output: Callable[..., Tensor] | None = None
+    output: Callable[..., Tensor] | None = None  # makes the outputs of what the module returns
 
     def call(self, module: nn.Module) -> Any:
         """Call a module on the first batch, in its own precision."""

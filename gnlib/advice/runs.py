@@ -133,20 +133,6 @@ def further_rates(runs: Sequence[Run], goal: float) -> list[float]:
 class Trainer:
     """Full-batch training of copies of modules.
 
-    Attributes
-    ----------
-    batches
-        that it trains on
-    loss
-        of a result of the module and targets, a mean over samples
-    optimizer
-        `"sgd"`, `"momentum"`, `"adam"`, one of torch with its settings, or None for gradient descent. Its state is left
-        out: a changed network has none
-    groups
-        the place of each parameter of the unchanged module among the groups of the optimiser
-    held_out
-        batches that the loss is measured on too
-
     Examples
     --------
     >>> import torch
@@ -161,10 +147,10 @@ class Trainer:
     """
 
     batches: Sequence[Batch]
-    loss: Callable[[Any, Any], Tensor]
-    optimizer: str | Optimizer | None
-    groups: dict[str, int]
-    held_out: Sequence[Batch] = ()
+    loss: Callable[[Any, Any], Tensor]  # of a result of the module and targets, a mean over samples
+    optimizer: str | Optimizer | None  # without its state, which a changed network has not; None is descent
+    groups: dict[str, int]  # the place of each parameter of the unchanged module in the groups
+    held_out: Sequence[Batch] = ()  # that the loss is measured on too
 
     @property
     def name(self) -> str:

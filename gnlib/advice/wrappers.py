@@ -11,21 +11,14 @@ from torch import Tensor, nn
 class Affine(nn.Module):
     r"""The map :math:`x \mapsto (x - m) S`.
 
-    Parameters
-    ----------
-    mean
-        m, which broadcasts against samples
-    scale
-        S, which does as well, or a matrix for the last axis
-
     Examples
     --------
     >>> Affine(torch.tensor([1.0]), torch.tensor([2.0]))(torch.tensor([[3.0]]))
     tensor([[4.]])
     """
 
-    mean: Tensor
-    scale: Tensor
+    mean: Tensor  # m, which broadcasts against samples
+    scale: Tensor  # S, which does as well, or a matrix for the last axis
 
     def __init__(self, mean: Tensor, scale: Tensor) -> None:
         super().__init__()

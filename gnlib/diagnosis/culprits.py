@@ -19,22 +19,12 @@ SHOWN = 0.01  # share of the low end
 
 
 class Pair(NamedTuple):
-    """Two samples, or two outputs, with derivatives that are nearly the same.
-
-    Attributes
-    ----------
-    first, second
-        their numbers
-    distance
-        that of their derivatives over the usual one; 0 if it is rounding
-    equal
-        whether one of them can go: the inputs of both samples are the same, or the derivatives of both outputs
-    """
+    """Two samples, or two outputs, with derivatives that are nearly the same."""
 
     first: int
     second: int
-    distance: float
-    equal: bool
+    distance: float  # of their derivatives, over the usual one; 0 if it is rounding
+    equal: bool  # whether one can go: the same inputs of both samples, or the same derivatives of both outputs
 
     def __str__(self) -> str:
         """Return a clause."""

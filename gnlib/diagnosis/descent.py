@@ -72,18 +72,8 @@ def descend(
     All the displacements of a linear model are :math:`-\frac1n P^{-1} J^\top c_t - a_t \theta_0 - b_t M_0`, with
     :math:`c_t` a sum of gradients by the outputs, weighted as the optimiser does, the share :math:`a_t` of the
     parameters that weight decay has taken, and the weight :math:`b_t` of the momentum from before: for each part of
-    the parameters that has a rule of its own. So the outputs are linear in all of these.
-
-    Parameters
-    ----------
-    outputs
-        :math:`f_0`
-    change
-        takes the sums, in rows :math:`(c, a, b)` with `c = r + 2` entries, to the change of the outputs
-    gradient
-        of the loss by the outputs
-    rules
-        of the optimiser, one for each part
+    the parameters that has a rule of its own. So the outputs are linear in all of these: `change` takes the sums, in
+    rows :math:`(c, a, b)` with `c = r + 2` entries, to the change of the outputs.
     """
     sums = outputs.new_zeros(len(rules), len(outputs) + 2)
     velocity, whole = sums.clone(), sums[0].clone()

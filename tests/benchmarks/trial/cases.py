@@ -23,34 +23,16 @@ class Data(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """A network of the trial.
+    """A network of the trial."""
 
-    Attributes
-    ----------
-    library, kind
-        where its parts come from, and what kind of network it is
-    make
-        makes the module; weights come from torch's own generator, which is seeded before
-    data
-        makes the data
-    loss
-        `"mse"` (half the mean over samples of the squared distance), `"cross_entropy"`, or a function
-    output
-        the outputs of what the module returns, where these are not the same
-    prepared
-        whether inputs and targets are standardised, layers normalised and weights sensible already
-    together
-        whether outputs of a sample depend on the other samples, as those of the nodes of one graph do
-    """
-
-    library: str
+    library: str  # where its parts come from
     kind: str
-    make: Callable[[], nn.Module]
+    make: Callable[[], nn.Module]  # with weights from torch's own generator
     data: Callable[[], Data]
-    loss: str | Callable[[Tensor, Tensor], Tensor]
-    output: Callable[[Any], Tensor] | None = None
-    prepared: bool = False
-    together: bool = False
+    loss: str | Callable[[Tensor, Tensor], Tensor]  # `mse`: half the mean over samples
+    output: Callable[[Any], Tensor] | None = None  # of what the module returns
+    prepared: bool = False  # data standardised, layers normalised, sensible weights
+    together: bool = False  # whether outputs depend on other samples, as in a graph
 
     @property
     def is_regression(self) -> bool:
