@@ -11,10 +11,6 @@ SUMS = (12.488808655131574, 12.403948512332029, 12.556523727846123, 12.452679139
 """Logarithms of the sum of the condition numbers of six epochs, by share, as FcNN.ipynb prints them at 0af321a."""
 
 
-def two_digits(value):
-    return float(f"{value:.2g}")
-
-
 def figure_8(formula, kernel, filters, images="whitened"):
     """The median over networks."""
     where = {"images": images, "formula": formula}
