@@ -1,11 +1,13 @@
 """Passes through networks where they stand: outputs, and products with the Jacobian and the Gram matrix."""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from gnlib.jacobian.network import Factors, Network, count_rows
 from gnlib.operators import SymmetricOperator
@@ -75,26 +77,34 @@ def _graph(network: Network, x: Tensor) -> tuple[Factors, Float[Tensor, "b k"]]:
 @torch.no_grad()
 def jvp(networks: Sequence[Network], direction: Factors, memory: float) -> Float[Tensor, "n k"]:
     """Return how the outputs change along a direction, to first order: J times it."""
-    products: list[Tensor] = []
-    for network in networks:
-        for x in network.batches(memory):
-            # a backward pass through a backward pass, for kernels that have no forward derivative
-            with network.as_template(), torch.enable_grad():
-                leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
-                y = network(leaves, x)
-                weights = torch.zeros_like(y, requires_grad=True)
-                kept = dict(create_graph=True, allow_unused=True, materialize_grads=True)
-                gradients = torch.autograd.grad(y, list(leaves.values()), weights, **kept)
-                along = [(g * direction[name]).sum() for name, g in zip(leaves, gradients, strict=True)]
-                try:
-                    products += torch.autograd.grad(torch.stack(along).sum(), weights)
-                except NotImplementedError as error:
-                    raise Refused(
-                        "no-gradient",
-                        f"A product with the Jacobian cannot be had: {error} Take the Gram matrix or both ends of the "
-                        "spectrum, which are made of gradients.",
-                    ) from error
-    return torch.cat(products)
+    return torch.cat([_along(network, x, direction) for network in networks for x in network.batches(memory)])
+
+
+def _along(network: Network, x: Tensor, direction: Factors) -> Float[Tensor, "b k"]:
+    """Return how the outputs on some samples change: by a backward pass through a backward pass, or a forward one.
+
+    Some kernels have no forward derivative, and some no second one.
+    """
+    with network.as_template(), torch.enable_grad():
+        leaves = {name: p.detach().requires_grad_() for name, p in network.parameters.items()}
+        try:
+            y = network(leaves, x)
+            weights = torch.zeros_like(y, requires_grad=True)
+            kept = dict(create_graph=True, allow_unused=True, materialize_grads=True)
+            gradients = torch.autograd.grad(y, list(leaves.values()), weights, **kept)
+            along = [(g * direction[name]).sum() for name, g in zip(leaves, gradients, strict=True)]
+            return torch.autograd.grad(torch.stack(along).sum(), weights)[0]
+        except RuntimeError as error:
+            if "not implemented" not in str(error):
+                raise
+            with forward_ad.dual_level(), suppress(NotImplementedError):
+                duals = {name: forward_ad.make_dual(leaf, direction[name]) for name, leaf in leaves.items()}
+                return forward_ad.unpack_dual(network(duals, x)).tangent.detach()
+            raise Refused(
+                "no-gradient",
+                f"A product with the Jacobian cannot be had: {error} Take the Gram matrix or both ends of the "
+                "spectrum, which are made of gradients.",
+            ) from error
 
 
 class GramOperator(SymmetricOperator):

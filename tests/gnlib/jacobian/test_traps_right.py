@@ -238,7 +238,11 @@ RIGHT |= {
 }
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit")  # which torch itself calls at the first forward derivative
+# Torch itself calls what it warns of, at the first forward derivative.
+FORWARD = pytest.mark.filterwarnings("ignore:`torch.jit")
+
+
+@FORWARD
 @pytest.mark.parametrize("name", RIGHT)
 def test_modules_are_measured_as_the_function_that_is_meant(name):
     make, meant, x = RIGHT[name]
@@ -250,12 +254,21 @@ def test_modules_are_measured_as_the_function_that_is_meant(name):
         assert_near(GaussNewton(net, x).operator().dense(), rows @ rows.mT / len(x), 1e-11)
 
 
+@FORWARD
 @pytest.mark.bad_input
 def test_a_product_that_cannot_be_had_says_what_can():
     net = made(lambda: Net(lambda self, h: torch.cdist(h, self.c), c=nn.Parameter(torch.randn(D, D))))
     with pytest.raises(ValueError, match=r"_cdist_backward.*Take the Gram matrix or both ends"):
         GaussNewton(net, X).operator().dense()
     assert_right(net, X)
+
+
+@FORWARD
+def test_a_product_goes_forward_where_there_is_no_second_derivative():
+    """As of the gates of GhostNet, by which torch can go back once."""
+    net = made(lambda: Net(lambda self, h: functional.hardsigmoid(h))).double()
+    rows = jacobian(net, X)
+    assert_near(GaussNewton(net, X).operator().dense(), rows @ rows.mT / len(X), 1e-11)
 
 
 # Casts
