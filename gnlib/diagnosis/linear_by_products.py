@@ -63,7 +63,7 @@ class _ByOutputs(ByOutputs):
 
 
 def loss_and_gradient(side: Side) -> tuple[float, Vector]:
-    """Return the loss, and its gradient by the parameters."""
+    """Return the loss, and its gradient by the parameters, of one part of the data in its own precision."""
     value = 0.0
 
     def of(part: Part) -> Vector:
@@ -72,7 +72,7 @@ def loss_and_gradient(side: Side) -> tuple[float, Vector]:
         value += side.curvature.value(f, part.y)
         return gradient
 
-    total = summed(map(of, side.passes.parts)).double()
+    total = summed(map(of, side.passes.parts))
     return number_over_all(value, total.device) / side.weight, total.div_(side.weight)
 
 
@@ -189,7 +189,7 @@ class LinearByProducts:
             return sums.new_zeros(sums.shape[1] - 2)
         self.products += 1
         moved = displacement(self.parts, self.preconditioner, passes.parameters, sums, self._pull)
-        direction = torch.cat([moved[name].flatten().double() for name in passes.parameters])
+        direction = torch.cat([moved[name].flatten() for name in passes.parameters])
         return torch.cat([passes.push(part, direction)[1].flatten().double() for part in passes.parts])
 
     def _pull(self, flat: Float[Tensor, " r"]) -> Factors:
@@ -199,7 +199,7 @@ class LinearByProducts:
             return passes.pull(part, lambda f: piece.view(shape).to(f.dtype))[1]
 
         pieces = flat.split([*map(math.prod, self.side.shapes)])
-        total = summed(map(of, passes.parts, pieces, self.side.shapes)).double()
+        total = summed(map(of, passes.parts, pieces, self.side.shapes))
         return by_name(passes, total.div_(self.side.weight))
 
     def _largest(self, weights: Sequence[float]) -> float:
@@ -227,10 +227,10 @@ class LinearByProducts:
 
     def _view(self, factors: Vector | None) -> View:
         """Return the matrix with these factors, and the residual, from the smaller side."""
-        side, start = self.side, self.gradient
+        side, on_outputs = self.side, self.side.name == "outputs"
         operator: SymmetricOperator = side.operator
-        if side.name == "outputs":
-            start = side.residual[0]
+        start = side.residual[0] if on_outputs else self.gradient.double()
+        if on_outputs:
             if factors is not None:
                 assert isinstance(side.curvature, Rooted)
                 operator = _ByOutputs(side.passes, side.curvature, side.weight, side.shapes)
@@ -239,12 +239,12 @@ class LinearByProducts:
             assert isinstance(operator, ByParameters)
             operator, start = _ByParameters(operator, factors), factors.sqrt() * start
         square = 2 * side.weight * self.loss  # of the squared error
-        on_outputs, shares = side.name == "outputs", side.by_layer
-        return View(operator, start, square, side.weight, on_outputs, side.error, self._memory, shares)
+        return View(operator, start, square, side.weight, on_outputs, side.error, self._memory, side.by_layer)
 
     def _fresh(self) -> Factors:
         squares, self.estimated = squares_of(self.side)
-        return by_name(self.side.passes, usual_factors(squares, torch.linalg.vector_norm(self.gradient)))
+        size = torch.linalg.vector_norm(self.gradient, dtype=torch.float64)
+        return by_name(self.side.passes, usual_factors(squares, size))
 
 
 def squares_of(side: Side) -> tuple[Vector, bool]:

@@ -236,7 +236,7 @@ def displacement(
             step = pulled[name] if factors is None else pulled[name] * factors[name]
             if momentum is not None:
                 step = step + own[-1] * momentum[name]
-            moved[name] = own[-2] * parameters[name] + scale * step
+            moved[name] = scale * step + own[-2] * parameters[name] if own[-2] else scale * step
     return moved
 
 

@@ -20,7 +20,7 @@ from gnlib.refused import Refused
 
 Pull = Callable[[Factors], tuple[Pullback, list[float]]]
 Found = TypeVar("Found", Pullback, CutPullback)
-WORKING = 2**25  # bytes that calls on a few samples take; twice as fast as with memory that is new at each call
+WORKING = 2**27  # bytes that calls on a few samples take, from which on larger ones save nothing
 REPEATS = 3  # calls that find a state of a short period
 
 

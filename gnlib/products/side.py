@@ -25,7 +25,7 @@ from gnlib.operators import SymmetricOperator
 from gnlib.origin import Origin, origin_of
 from gnlib.products.curvature import Curvature, Own, Rooted, curvature_of
 from gnlib.products.parts import Part, tensors_of
-from gnlib.products.passes import Passes, on_first
+from gnlib.products.passes import Passes, first_of, on_first
 from gnlib.products.trial import passes_of
 from gnlib.refused import Refused
 
@@ -132,10 +132,13 @@ class Side:
     @cached_property
     def operator(self) -> ByParameters | ByOutputs:
         """The matrix, by its products with vectors."""
+        return self._matrix(self.passes, self.shapes, self.weight)
+
+    def _matrix(self, passes: Passes, shapes: list[torch.Size], weight: float) -> ByParameters | ByOutputs:
         if self.name == "outputs":
             assert isinstance(self.curvature, Rooted)
-            return ByOutputs(self.passes, self.curvature, self.weight, self.shapes)
-        return ByParameters(self.passes, self.curvature, self.weight, self.passes.size)
+            return ByOutputs(passes, self.curvature, weight, shapes)
+        return ByParameters(passes, self.curvature, weight, passes.size)
 
     @cached_property
     def loss(self) -> float:
@@ -193,12 +196,14 @@ class Side:
         """The relative error of a product, measured against double precision on the first samples."""
         if self.passes.dtype == torch.float64:
             return EPS
-        generator = torch.Generator().manual_seed(0)
-        v = torch.randn(self.passes.size, generator=generator, dtype=torch.float64).to(self.passes.device)
-        single, double = (
-            ByParameters(on_first(self.passes, dtype), self.curvature, 1.0, self.passes.size) @ v
-            for dtype in (self.passes.dtype, torch.float64)
-        )
+        first = [torch.Size((first_of(self.passes).samples, *self.shapes[0][1:]))]
+
+        def product(dtype: torch.dtype) -> Tensor:
+            operator = self._matrix(on_first(self.passes, dtype), first, 1.0)
+            v = torch.randn(operator.shape[0], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+            return operator @ v.to(operator.device)
+
+        single, double = product(self.passes.dtype), product(torch.float64)
         return float((single - double).norm() / double.norm())
 
     @property

@@ -218,11 +218,13 @@ def test_the_residual_and_the_gradient_are_one(kind):
     assert square == pytest.approx(2 * float(curvature.residual(small(X).detach(), y).square().sum()), rel=1e-9)
 
 
-def test_the_error_of_single_precision_is_measured():
-    module = seeded(perceptron)
-    exact, side = both(module, X, Y, "mse")
-    rounded, single = both(module, X, Y, "mse", dtype=torch.float32)
-    _, half = both(module, X, Y, "mse", dtype=torch.bfloat16)
+@pytest.mark.parametrize(("copies", "name"), [(1, "outputs"), (40, "parameters")])
+def test_the_error_of_single_precision_is_measured(copies, name):
+    module, x, y = seeded(perceptron), X.repeat(copies, 1), Y.repeat(copies, 1)
+    exact, side = both(module, x, y, "mse")
+    rounded, single = both(module, x, y, "mse", dtype=torch.float32)
+    _, half = both(module, x, y, "mse", dtype=torch.bfloat16)
+    assert single.name == name
     off = float((rounded - exact).norm() / exact.norm())
     assert side.error < 1e-15 and 1e-9 < off < 1e-6 and off / 30 < single.error < 30 * off
     assert 1e-4 < half.error < 0.1
