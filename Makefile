@@ -57,7 +57,7 @@ bench: $(INSTALLED)  ## time the library beside the alternatives, at full sizes
 	mkdir -p _build
 	$(PYTEST) --verbose -m full_size --benchmark-enable --benchmark-only --benchmark-quiet --benchmark-json=_build/bench.json tests/benchmarks
 	@$(BIN)/python tests/benchmarks/table.py _build/bench.json
-	@$(BIN)/python -m tests.benchmarks.peers --installed
+	@$(BIN)/python -m tests.benchmarks.peers --full --installed
 
 # Started again, it does what is missing.
 sweep: $(INSTALLED)  ## a notebook over its grid, CHAPTER=deep-linear
