@@ -10,6 +10,8 @@ from gnbook.shared.training import half_squared_error
 from gnbook.shared.tuning import Outcome, Setting, race, tune
 from torch import nn
 
+from tests.gnlib.diagnosis.networks import train
+
 OPTIMIZERS = {
     "descent": lambda parameters, rate: torch.optim.SGD(parameters, rate),
     "momentum": lambda parameters, rate: torch.optim.SGD(parameters, rate, momentum=0.9),
@@ -55,14 +57,8 @@ def test_paths_are_those_of_torchs_optimisers(family, optimizer, loss):
     curves = race(network, Setting(x, y, loss, optimizer, {"low": 0.0}, horizon=5), rates)
     assert all(torch.equal(p, kept[name]) for name, p in network.named_parameters())
     for rate, curve in zip(rates, curves, strict=True):
-        alone, losses = build(family, "default", seed=0), []
-        steps = OPTIMIZERS[optimizer](alone.parameters(), rate)
-        for _ in range(6):
-            steps.zero_grad()
-            value = function(alone(x), y)
-            value.backward()
-            losses.append(value.item())
-            steps.step()
+        alone = build(family, "default", seed=0)
+        losses = train(alone, x, y, function, OPTIMIZERS[optimizer](alone.parameters(), rate), 5)
         assert curve == pytest.approx(losses, rel=2e-3)
 
 

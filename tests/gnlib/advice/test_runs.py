@@ -10,6 +10,7 @@ from torch.optim import LBFGS, SGD, Adam, AdamW
 
 from gnlib.advice.candidates import arguments_of
 from gnlib.advice.runs import Batch, Run, Trainer, best_of, further_rates, loss_on
+from tests.gnlib.diagnosis.networks import train
 from tests.gnlib.networks import perceptron
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -22,14 +23,7 @@ def trainer(optimizer, groups=None, **options):
 
 
 def by_hand(net, optimizer, steps):
-    losses = []
-    for _ in range(steps + 1):
-        loss = (net(X) - Y).square().sum() / 40
-        losses.append(loss.item())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return losses
+    return train(net, X, Y, "mse", optimizer, steps)
 
 
 def test_runs_are_compared_by_the_steps_to_the_goal_and_those_that_explode_come_last():

@@ -15,7 +15,7 @@ from gnlib.diagnosis import foretell, linear_by_products
 from gnlib.diagnosis.curves import curve_between, curve_of
 from gnlib.diagnosis.descent import Rule, descend
 from gnlib.eigen.quadrature import Lanczos
-from tests.gnlib.diagnosis.networks import page
+from tests.gnlib.diagnosis.networks import page, train
 from tests.gnlib.networks import perceptron
 from tests.gnlib.products.test_side import IDS, NEXT, of_tokens
 
@@ -68,13 +68,7 @@ def test_of_tokens_that_are_not_all_counted_it_is_training():
     module[0].requires_grad_(False)
     optimizer = SGD(module[1].parameters(), 0.5, momentum=0.9)
     found = GaussNewton(module, IDS, NEXT, "cross_entropy", optimizer=optimizer, dtype=F64).forecast(steps=25)
-    losses = []
-    for _ in range(26):
-        optimizer.zero_grad()
-        loss = of_tokens(module(IDS), NEXT)
-        losses.append(loss.item())
-        loss.backward()
-        optimizer.step()
+    losses = train(module, IDS, NEXT, of_tokens, optimizer, 25)
     assert found.losses.tolist() == pytest.approx(losses, rel=1e-9)
     assert found.followed.tolist() == pytest.approx(losses[1:], rel=1e-9) and found.trusted == 25
 
@@ -140,13 +134,7 @@ def test_where_the_linear_model_has_no_time_left_real_steps_go_on(monkeypatch):
     y = torch.randint(3, (9,))
     found = GaussNewton(module, x, y, "cross_entropy", dtype=F64).forecast(steps=25, rate=0.5)
     assert (len(found.losses), found.trusted, len(found.followed)) == (11, 10, 25)
-    optimizer, losses = SGD(module.parameters(), 0.5), []
-    for _ in range(26):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(module(x), y)
-        losses.append(loss.item())
-        loss.backward()
-        optimizer.step()
+    losses = train(module, x, y, "cross_entropy", SGD(module.parameters(), 0.5), 25)
     assert found.followed.tolist() == pytest.approx(losses[1:], rel=1e-9)
     assert found.steps_to(losses[-1] * (1 + 1e-6)) == 25
     assert "10 of 25 steps" in page(found) and f"beyond it to a loss of {losses[-1]:.4g}" in page(found)
