@@ -9,8 +9,8 @@ from gnbook.transition_to_linearity.wide_network import WideNetwork, normal_weig
 from torch import nn
 
 from gnlib import NotConvergedError
-from tests.oracles import orthogonal
-from tests.strategies import gaussian
+from tests.oracles import orthogonal, with_spectrum
+from tests.strategies import derivatives, gaussian
 
 
 def seeded(seed, *layers):
@@ -29,12 +29,8 @@ def autograd_hessian(module, x):
     """The matrix of second derivatives of the one output, by two backward passes through plain autograd."""
     parameters = [p for p in module.parameters() if p.requires_grad]
     gradient = torch.autograd.grad(module(x).sum(), parameters, create_graph=True, materialize_grads=True)
-    rows = []
-    for g in torch.cat([g.flatten() for g in gradient]):
-        entry = g + 0 * module(x).sum()  # it may be constant
-        row = torch.autograd.grad(entry, parameters, retain_graph=True, materialize_grads=True)
-        rows.append(torch.cat([r.flatten() for r in row]))
-    return torch.stack(rows)
+    entries = torch.cat([g.flatten() for g in gradient]) + 0 * module(x).sum()  # some may be constant
+    return derivatives(entries, parameters)
 
 
 CASES = {
@@ -86,8 +82,7 @@ def test_the_gradient_of_the_curvature_is_its_slope():
 @pytest.mark.parametrize("copies", [1, 20])
 def test_prescribed_spectra(values, copies):
     spectrum = torch.tensor(values).double().repeat(copies)
-    q = torch.linalg.qr(gaussian(0, len(spectrum), len(spectrum))).Q
-    matrix = q * spectrum @ q.mT
+    matrix = with_spectrum(spectrum, seed=0)
     ends = symmetric_ends(lambda v: matrix @ v, gaussian(1, len(spectrum)))
     assert (ends.smallest, ends.largest) == pytest.approx((min(values), max(values)), abs=1e-9)
     assert ends.norm == pytest.approx(max(map(abs, values)), abs=1e-9)

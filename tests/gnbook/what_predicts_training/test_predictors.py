@@ -17,7 +17,8 @@ from torch.nn import functional
 from gnlib.jacobian.gram import gram_of
 from gnlib.jacobian.passes import vjp
 from gnlib.jacobian.trial import network_of, networks_of
-from tests.strategies import gaussian
+from tests.gnlib.diagnosis.networks import train
+from tests.strategies import derivatives, gaussian
 
 N, K = 6, 3
 LABELS = torch.tensor([0, 1, 2, 0, 1, 1])
@@ -154,12 +155,8 @@ def test_real_steps_are_those_of_torch(loss, optimizer):
         "momentum": lambda: torch.optim.SGD(net.parameters(), lr=1.9 / largest, momentum=0.9),
         "adam": lambda: torch.optim.Adam(net.parameters(), lr=19 / largest),
     }[optimizer]()
-    initial = function(net(x), y).item()
-    for _ in range(20):
-        steps.zero_grad()
-        function(net(x), y).backward()
-        steps.step()
-    assert found["loss_after_20"] == pytest.approx(function(net(x), y).item() / initial, rel=1e-7)
+    losses = train(net, x, y, function, steps, 19)
+    assert found["loss_after_20"] == pytest.approx(function(net(x), y).item() / losses[0], rel=1e-7)
     jacobian = whole(net, x, loss)[1]
     assert found["alignment_after_20"] == pytest.approx(aligned(jacobian @ jacobian.mT, loss), rel=1e-7)
 
@@ -243,9 +240,7 @@ def test_zico_of_a_line():
 def test_te_nas_is_of_the_gradients_of_summed_outputs_by_weights():
     net = seeded(lambda: nn.Linear(5, 4), nn.Tanh, lambda: nn.Linear(4, 3))
     x = gaussian(3, 20).view(4, 5)
-    weights = {name: p.detach() for name, p in net.named_parameters() if "weight" in name}
-    jacobian = torch.func.jacrev(lambda w: torch.func.functional_call(net, w, (x,)).sum(1))(weights)
-    rows = torch.cat([block.flatten(1) for block in jacobian.values()], 1).detach().numpy()
+    rows = derivatives(net(x).sum(1), [net[0].weight, net[2].weight]).numpy()
     assert te_nas(net, x) == pytest.approx(np.linalg.cond(rows) ** 2, rel=1e-9)
     assert abs(te_nas(net, x[[0, 0, 1]])) > 1e12  # as coded: nothing is done about a zero
 
