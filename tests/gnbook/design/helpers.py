@@ -5,6 +5,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from tests.gnlib.derivatives import by_name as jacobians
 from tests.strategies import gaussian, orthogonal
 
 
@@ -18,13 +19,6 @@ def chain(widths, activation=nn.ReLU, *, bias=False, seed=0):
             layer.bias = nn.Parameter(torch.zeros(out, dtype=torch.float64))
         modules += [layer, activation()]
     return nn.Sequential(*modules[:-1])
-
-
-def jacobians(network, x):
-    """The Jacobian of all outputs by each parameter, sample-major, by name: a backward pass an output."""
-    parameters = dict(network.named_parameters())
-    rows = [torch.autograd.grad(y, [*parameters.values()], retain_graph=True) for y in network(x).flatten()]
-    return {name: torch.stack([row[i].flatten() for row in rows]) for i, name in enumerate(parameters)}
 
 
 def kernels(network, x):

@@ -9,7 +9,8 @@ from torch.nn import functional
 
 from gnlib import GaussNewton
 from gnlib.diagnosis.growth import growth_of
-from tests.gnlib.diagnosis.networks import half
+from tests.gnlib.derivatives import rows_of
+from tests.gnlib.diagnosis.networks import LOSSES
 
 
 def network(k=3, width=20, normalised=()):
@@ -41,17 +42,7 @@ def test_the_quadratic_model_of_any_loss_arrives_between_the_bounds(loss, times,
     rate = (times or 1) / float(g.eigenvalues()[0])
     found = g.waiting(goal, rate=times and rate)
     assert g.effective_condition_number(goal) == g.waiting(goal).effective_condition_number
-    weights = dict(module.named_parameters())
-    theta = torch.cat([p.detach().flatten() for p in weights.values()])
-
-    def outputs(vector):
-        parts = vector.split([p.numel() for p in weights.values()])
-        given = {name: part.view_as(p) for (name, p), part in zip(weights.items(), parts, strict=True)}
-        return torch.func.functional_call(module, given, x)
-
-    of_outputs = {"mse": half, "cross_entropy": functional.cross_entropy}.get(loss, loss)
-    f = outputs(theta).detach()
-    jacobian = torch.func.jacrev(outputs)(theta).flatten(0, 1).detach()
+    of_outputs, f, jacobian = LOSSES.get(loss, loss), module(x).detach(), rows_of(module, x)
     slope = torch.func.grad(lambda f: of_outputs(f, y))(f).flatten()
     curvature = torch.func.jacrev(torch.func.grad(lambda f: of_outputs(f, y)))(f).reshape(len(slope), -1)
     values, change, step = [], torch.zeros_like(slope), rate * jacobian @ jacobian.T
