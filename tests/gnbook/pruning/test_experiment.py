@@ -14,6 +14,8 @@ from gnbook.shared.training import one_hot
 from torch import nn
 
 from tests.gnbook.shared.network_cases import seeded
+from tests.gnlib.diagnosis.networks import train
+from tests.oracles import with_spectrum
 from tests.strategies import derivatives
 
 SMALL = {"channels": 2, "vgg_layers": [3, "M", 4, "M"], "patch": 4, "token_width": 4, "hidden": [5, 4]}
@@ -111,12 +113,8 @@ def test_several_rates_are_plain_gradient_descent():
     both = small.losses_at(0.5, kinds, x, targets, hidden=[6], epochs=3, batch_size=8)
     for (fraction, seed), found in zip(kinds, both, strict=True):
         net = small.mlp(seed, 8, [6], fraction)
-        descent = torch.optim.SGD(net.parameters(), lr=0.5)
-        for _ in range(3):
-            descent.zero_grad()
-            nn.functional.mse_loss(net(x), targets).backward()
-            descent.step()
-        assert found == pytest.approx(nn.functional.mse_loss(net(x), targets).item(), rel=1e-9)
+        losses = train(net, x, targets, nn.functional.mse_loss, torch.optim.SGD(net.parameters(), lr=0.5), 3)
+        assert found == pytest.approx(losses[3], rel=1e-9)
 
 
 NETWORKS = {
@@ -167,10 +165,8 @@ def test_single_precision_is_as_good_as_it_says(name):
 
 
 def test_ends_and_the_public_rule_on_a_known_spectrum():
-    generator = torch.Generator().manual_seed(0)
-    basis = torch.linalg.qr(torch.randn(20, 20, generator=generator, dtype=torch.float64)).Q
     values = torch.logspace(0, -9, 20, dtype=torch.float64)
-    gram = 100 * basis @ torch.diag(values) @ basis.mT
+    gram = 100 * with_spectrum(values, seed=0)
     found = ends(gram)
     assert (found.rank, found.kappa) == (20, pytest.approx(1e9, rel=1e-5))
     assert (found.largest, found.error) == (pytest.approx(100), pytest.approx(2 * 2**-52 * 1e9**0.5 + 2**-52 * 1e9))
@@ -178,7 +174,7 @@ def test_ends_and_the_public_rule_on_a_known_spectrum():
     assert coarse.rank == 20
     assert coarse.error == pytest.approx(2 * 2**-23 * 1e9**0.5, rel=1e-3)
     values[10:] *= 1e-8  # below the square of the epsilon of single precision
-    coarse = ends(100 * basis @ torch.diag(values) @ basis.mT, torch.float32)
+    coarse = ends(100 * with_spectrum(values, seed=0), torch.float32)
     assert (coarse.rank, coarse.kappa) == (10, pytest.approx((1 / values[9]).item(), rel=1e-4))
 
     diagonal = torch.diag(torch.tensor([50.0, 1.0, 1e-3, 5e-8, -1.0]))
