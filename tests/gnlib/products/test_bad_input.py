@@ -83,44 +83,40 @@ def test_data_of_which_there_is_no_matrix_are_refused(x, y, message):
         ask(x(), y).waiting()
 
 
-@pytest.mark.parametrize(
-    "loss, y, message",
-    [
-        ("squared", Y, "loss is 'squared'; 'mse', 'cross_entropy' or a function"),
-        ("cross_entropy", LABELS + 1, "y has classes from 1 to 3; 0 to 2 were expected"),
-        ("cross_entropy", LABELS[:, None], r"y has shape \(7, 1\) and type torch.int64, the outputs"),
-        ("cross_entropy", torch.full((7,), -100), "all targets are ignored"),
-        ("cross_entropy", torch.tensor([1.5, -0.5, 0.0]).repeat(7, 1), r"probability -0\.5; none below 0"),
-        (nn.L1Loss(), Y, "loss L1Loss has no second derivative"),
-        (lambda f, y: -half(f, y), Y, "negative second derivative by the outputs"),
-        (lambda f, y: (f - y).square().sum(1).mean().square(), Y, "is no mean over the samples"),
-        (lambda f, y: f - y, Y, r"loss returned a tensor of shape \(2, 3\); one number"),
-    ],
-)
-def test_losses_of_which_there_is_no_matrix_are_refused(loss, y, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        ask(X, y, loss).waiting()
+def entropy(y):
+    return dict(loss="cross_entropy", y=y)
 
 
 def whole(forward):
-    return lambda: Whole(forward, layers=perceptron())
+    return dict(make=lambda: Whole(forward, layers=perceptron()))
 
 
 @pytest.mark.parametrize(
-    "module, options, message",
+    "options, message",
     [
-        (whole(lambda self, x: self.layers(x) + torch.randn(())), {}, "The module is random, or changes from call"),
-        (whole(lambda self, x: self.layers(x) - x.mean(0)[:3]), {}, "depend on the other samples of its batch"),
-        (whole(lambda self, x: self.layers(x).flatten()), {}, "a tensor was expected whose first axis counts"),
-        (whole(lambda self, x: (self.layers(x), x)), {}, "The outputs of 2 samples are of type tuple"),
-        (lambda: perceptron().requires_grad_(False), {}, "no parameter that requires a gradient"),
-        (perceptron, {"dtype": torch.int64}, r"dtype is torch.int64; torch.float64, torch.float32"),
-        (perceptron, {"memory": 1e-6}, r"memory is 1e-06 GiB but .* are needed for one sample"),
+        (dict(loss="squared"), "loss is 'squared'; 'mse', 'cross_entropy' or a function"),
+        (entropy(LABELS + 1), "y has classes from 1 to 3; 0 to 2 were expected"),
+        (entropy(LABELS[:, None]), r"y has shape \(7, 1\) and type torch.int64, the outputs"),
+        (entropy(torch.full((7,), -100)), "all targets are ignored"),
+        (entropy(torch.tensor([1.5, -0.5, 0.0]).repeat(7, 1)), r"probability -0\.5; none below 0"),
+        (dict(loss=nn.L1Loss()), "loss L1Loss has no second derivative"),
+        (dict(loss=lambda f, y: -half(f, y)), "negative second derivative by the outputs"),
+        (dict(loss=lambda f, y: (f - y).square().sum(1).mean().square()), "is no mean over the samples"),
+        (dict(loss=lambda f, y: f - y), r"loss returned a tensor of shape \(2, 3\); one number"),
+        (whole(lambda self, x: self.layers(x) + torch.randn(())), "The module is random, or changes from call"),
+        (whole(lambda self, x: self.layers(x) - x.mean(0)[:3]), "depend on the other samples of its batch"),
+        (whole(lambda self, x: self.layers(x).flatten()), "a tensor was expected whose first axis counts"),
+        (whole(lambda self, x: (self.layers(x), x)), "The outputs of 2 samples are of type tuple"),
+        (dict(make=lambda: perceptron().requires_grad_(False)), "no parameter that requires a gradient"),
+        (dict(dtype=torch.int64), r"dtype is torch.int64; torch.float64, torch.float32"),
+        (dict(memory=1e-6), r"memory is 1e-06 GiB but .* are needed for one sample"),
     ],
 )
-def test_modules_of_which_there_is_no_matrix_are_refused(module, options, message):
+def test_losses_and_modules_of_which_there_is_no_matrix_are_refused(options, message):
+    given = {"x": X, "y": Y, "make": perceptron} | options
+    module = seeded(given.pop("make"))
     with pytest.raises((ValueError, TypeError), match=message):
-        ask(X, Y, module=seeded(module), **options).waiting()
+        ask(**given, module=module).waiting()
 
 
 def test_vectors_for_which_there_is_no_memory_are_refused():
