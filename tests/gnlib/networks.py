@@ -23,6 +23,12 @@ def perceptron(inputs=3, outputs=1, hidden=nn.Tanh, width=8, seed=0):
     return nn.Sequential(nn.Linear(inputs, width), hidden(), nn.Linear(width, outputs))
 
 
+def recurrent(layer, outputs):
+    """A recurrent layer, and a linear map of its last state."""
+    head = nn.Linear(layer.hidden_size, outputs)
+    return Whole(lambda self, x: self.head(self.rnn(x)[0][:, -1]), rnn=layer, head=head)
+
+
 class TwoInputs(nn.Module):
     """Embedded tokens, of which some are masked, and features beside them."""
 

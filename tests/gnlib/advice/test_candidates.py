@@ -8,7 +8,7 @@ from gnlib.advice.branches import ends_of_branches
 from gnlib.advice.candidates import Setting, arguments_of, changed, changes_for
 from gnlib.advice.layers import NORMALISATION
 from gnlib.advice.wrappers import by_feature, by_one_number, whitened
-from tests.gnlib.networks import Whole, perceptron
+from tests.gnlib.networks import Whole, perceptron, recurrent
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -131,8 +131,7 @@ def test_layers_without_a_normalisation_get_one_inside_blocks_too_and_the_last_o
 
 
 def test_recurrent_weights_are_made_orthogonal_gate_by_gate():
-    forward = lambda self, x: self.head(self.rnn(x)[0][:, -1])  # noqa: E731
-    net = Whole(forward, rnn=nn.GRU(2, 4, batch_first=True), head=nn.Linear(4, 1))
+    net = recurrent(nn.GRU(2, 4, batch_first=True), 1)
     new = after(net, "orthogonal weights", random(9, 5, 2))
     for gate in new.rnn.weight_hh_l0.split(4):
         torch.testing.assert_close(gate @ gate.mT, torch.eye(4))
@@ -289,7 +288,6 @@ def test_losses_that_do_not_scale_with_the_targets_are_named(loss, named):
 
 def test_what_has_no_place_is_named():
     x = random(9, 5, 2)
-    forward = lambda self, x: self.head(self.rnn(x)[0][:, -1])  # noqa: E731
-    found = setting(Whole(forward, rnn=nn.GRU(2, 4, batch_first=True), head=nn.Linear(4, 1)), x).left_out()
+    found = setting(recurrent(nn.GRU(2, 4, batch_first=True), 1), x).left_out()
     assert found.keys() == {"whiten the inputs", "a normalisation", "Kaiming's and Xavier's weights"}
     assert not setting(perceptron(), random(20, 3)).left_out()

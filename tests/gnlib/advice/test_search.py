@@ -18,7 +18,8 @@ from gnlib.advice.runs import Run
 from gnlib.advice.suggestions import Advice, Suggestion
 from gnlib.advice.wrappers import by_feature
 from gnlib.laws.waiting import Waiting
-from tests.gnlib.networks import Whole, perceptron
+from tests.gnlib.diagnosis.networks import page
+from tests.gnlib.networks import Whole, perceptron, recurrent
 
 GENERATOR = torch.Generator().manual_seed(0)
 AMPLE = 600.0  # seconds, of which a few are taken: what is tried depends on no machine
@@ -32,10 +33,6 @@ def seeded(monkeypatch):
 
 def random(*shape):
     return torch.randn(shape, generator=GENERATOR)
-
-
-def page(advice):
-    return " ".join(str(advice).split())
 
 
 def uneven():
@@ -246,8 +243,7 @@ def test_tuples_dicts_and_lists_are_tried_like_one_tensor(given):
 @pytest.mark.slow
 def test_recurrent_networks_and_attention_are_tried():
     torch.manual_seed(0)
-    forward = lambda self, x: self.head(self.rnn(x)[0][:, -1])  # noqa: E731
-    net, x = Whole(forward, rnn=nn.GRU(2, 8, batch_first=True), head=nn.Linear(8, 1)), 50 + random(20, 6, 2)
+    net, x = recurrent(nn.GRU(2, 8, batch_first=True), 1), 50 + random(20, 6, 2)
     advice = GaussNewton(net, x, x.mean((1, 2))[:, None] - 50).advice(budget=AMPLE)
     assert advice.suggestions and any("orthogonal weights" in what for what in advice.tried)
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tests.benchmarks.trial.cases import Case, Data, kaiming, parted, standardised
 from tests.benchmarks.trial.networks import graphs, images, sequences, tables, text
 from tests.benchmarks.trial.networks.tables import perceptron, table
-from tests.gnlib.networks import Whole
+from tests.gnlib.networks import Whole, recurrent
 
 CLASSES, NUMBERS = "cross_entropy", "mse"
 
@@ -92,7 +92,7 @@ def points() -> nn.Module:
 
 
 def bidirectional() -> nn.Module:
-    net = sequences.recurrent(nn.GRU(3, 16, num_layers=2, batch_first=True, bidirectional=True), 1)
+    net = recurrent(nn.GRU(3, 16, num_layers=2, batch_first=True, bidirectional=True), 1)
     net.head = nn.Linear(32, 1)
     return net
 

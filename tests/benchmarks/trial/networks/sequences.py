@@ -7,7 +7,7 @@ from torch import nn
 
 from tests.benchmarks.trial.cases import Case, Data, generator, parted, standardised
 from tests.benchmarks.trial.networks.tables import table
-from tests.gnlib.networks import Whole
+from tests.gnlib.networks import Whole, recurrent
 
 CLASSES, NUMBERS = "cross_entropy", "mse"
 
@@ -59,12 +59,6 @@ def clouds() -> Data:
     mask = (torch.arange(10) < torch.randint(4, 11, (264, 1), generator=g)).float()[:, :, None]
     far = ((x - 25).norm(dim=2, keepdim=True) * mask).amax(1)
     return parted((x, mask), 100 * far)
-
-
-def recurrent(layer: nn.RNNBase, outputs: int) -> nn.Module:
-    """A recurrent layer, and a linear map of its last state."""
-    head = nn.Linear(layer.hidden_size, outputs)
-    return Whole(lambda self, x: self.head(self.rnn(x)[0][:, -1]), rnn=layer, head=head)
 
 
 def prepared_lstm() -> nn.Module:
